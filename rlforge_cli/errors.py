@@ -1,0 +1,29 @@
+"""The errors a command turns into one line and an exit code.
+
+Anything else that escapes is a defect of rlforge and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input: the message says what, where, the nearest valid thing and the way out. Exit code 2."""
+
+
+class RunFailed(RuntimeError):
+    """A run or a check failed for a reason that the message names. Exit code 1."""
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A suffix for an error: the closest valid names (``did you mean 'G'?``), or all of them when none is close.
+
+    Example: ``nearest("tempature", ["temperature", "lr"])`` -> ``" (did you mean 'temperature'?)"``.
+    """
+    options = list(valid)
+    close = difflib.get_close_matches(word, options, n=2, cutoff=0.6)
+    if close:
+        return " (did you mean " + " or ".join(repr(name) for name in close) + "?)"
+    return f" (valid: {', '.join(options)})" if options else ""
