@@ -18,7 +18,7 @@ class RunFailed(RuntimeError):
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A suffix for an error: the closest valid names (``did you mean 'G'?``), or all of them when none is close.
+    """A suffix for an error: the closest valid names (``did you mean 'G'?``), or a short list when none is close.
 
     Example: ``nearest("tempature", ["temperature", "lr"])`` -> ``" (did you mean 'temperature'?)"``.
     """
@@ -26,4 +26,4 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, options, n=2, cutoff=0.6)
     if close:
         return " (did you mean " + " or ".join(repr(name) for name in close) + "?)"
-    return f" (valid: {', '.join(options)})" if options else ""
+    return f" (valid: {', '.join(options)})" if 0 < len(options) <= 12 else ""

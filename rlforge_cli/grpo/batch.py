@@ -1,0 +1,51 @@
+"""Token lists as the tensors a forward pass takes: padded on the right, so that causal attention needs no mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Sequences of prompt and completion; B rows, L the longest row, T the longest completion."""
+
+    input_ids: Tensor
+    """[B, L] int64; positions past a row's end hold 0."""
+    completion_mask: Tensor
+    """[B, T] bool, True where the row has a completion token. From lengths, never from the ids."""
+    completion_ids: Tensor
+    """[B, T] int64."""
+    source: Tensor
+    """[tokens] int64: where in the flattened [B, L] the hidden state lies that predicts each completion token, row
+    by row (the position before the token)."""
+
+
+def make_batch(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Batch:
+    """Pack rows; every prompt has at least one token (the first completion token is predicted from it)."""
+    length = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
+    width = max(1, max(len(c) for c in completions))
+    input_ids = torch.zeros(len(prompts), length, dtype=torch.long)
+    completion_ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    mask = torch.zeros(len(prompts), width, dtype=torch.bool)
+    source = []
+    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
+        assert prompt, "an empty prompt predicts nothing"
+        end = len(prompt) + len(completion)
+        input_ids[row, :end] = torch.tensor([*prompt, *completion])
+        completion_ids[row, : len(completion)] = torch.tensor(completion, dtype=torch.long)
+        mask[row, : len(completion)] = True
+        source.append(torch.arange(len(prompt) - 1, end - 1) + row * length)
+    return Batch(input_ids, mask, completion_ids, torch.cat(source))
+
+
+def micro_batches(lengths: Sequence[int], *, size: int) -> list[list[int]]:
+    """Row indices in micro-batches of ``size``, the longest rows first.
+
+    Rows of like length share a micro-batch, so little is padding; and the longest one comes first, so that memory
+    that does not suffice shows at once. The order changes no result.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    return [order[start : start + size] for start in range(0, len(order), size)]

@@ -1,0 +1,99 @@
+"""Log-probabilities of given tokens, without ever holding logits for all of them.
+
+The head is applied a chunk of positions at a time, and again in the backward pass: memory is that of one chunk
+instead of [positions, vocabulary], at the price of one more matrix product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+CHUNK_ELEMENTS = 1 << 26
+"""Logits held at once: 256 MiB in float32."""
+
+
+def token_logprobs(
+    hidden: Float[Tensor, "*N D"],
+    head_weight: Float[Tensor, "V D"],
+    targets: Int[Tensor, "*N"],
+    *,
+    temperature: float = 1.0,
+) -> Float[Tensor, "*N"]:
+    """log softmax(hidden @ head_weight.T / temperature)[targets], in float32 (float64 for float64 inputs)."""
+    return logprobs_and_entropy(hidden, head_weight, targets, temperature=temperature)[0]
+
+
+def logprobs_and_entropy(
+    hidden: Float[Tensor, "*N D"],
+    head_weight: Float[Tensor, "V D"],
+    targets: Int[Tensor, "*N"],
+    *,
+    temperature: float = 1.0,
+    chunk: int | None = None,
+) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]]:
+    """The same, with the entropy (nats) of each position's distribution; both carry gradients.
+
+    ``chunk`` is the number of positions whose logits are held at once; it changes nothing but memory.
+    """
+    shape = targets.shape
+    chunk = chunk or max(1, CHUNK_ELEMENTS // head_weight.shape[0])
+    logprobs, entropy = _ChunkedHead.apply(
+        hidden.reshape(-1, hidden.shape[-1]), head_weight, targets.reshape(-1), temperature, chunk
+    )
+    return logprobs.reshape(shape), entropy.reshape(shape)
+
+
+def _log_softmax(hidden: Tensor, head_weight: Tensor, temperature: float) -> Tensor:
+    logits = hidden @ head_weight.T
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    return torch.log_softmax(logits / temperature if temperature != 1.0 else logits, dim=-1)
+
+
+class _ChunkedHead(torch.autograd.Function):
+    """With p = softmax(z / T): d logp[t] / dz = (onehot(t) - p) / T, and d H / dz = -p (log p + H) / T."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, head_weight: Tensor, targets: Tensor, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+        logprobs, entropies = [], []
+        for rows, wanted in zip(hidden.split(chunk), targets.split(chunk), strict=True):
+            logp = _log_softmax(rows, head_weight, temperature)
+            logprobs.append(logp.gather(-1, wanted.unsqueeze(-1)).squeeze(-1))
+            entropies.append(-(logp.exp() * logp).nansum(-1))  # 0 x -inf is 0 here
+        ctx.save_for_backward(hidden, head_weight, targets)
+        ctx.temperature, ctx.chunk = temperature, chunk
+        entropy = torch.cat(entropies)
+        ctx.entropy = entropy
+        return torch.cat(logprobs), entropy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_logprobs, grad_entropy = grads
+        hidden, head_weight, targets = ctx.saved_tensors
+        wants_hidden, wants_weight = ctx.needs_input_grad[:2]
+        hidden_grads = []
+        weight_grad = None
+        pieces = (tensor.split(ctx.chunk) for tensor in (hidden, targets, grad_logprobs, grad_entropy, ctx.entropy))
+        for rows, wanted, grad_logp, grad_h, entropy in zip(*pieces, strict=True):
+            logp = _log_softmax(rows, head_weight, ctx.temperature)
+            probabilities = logp.exp()
+            grad_logits = probabilities * -grad_logp.unsqueeze(-1)
+            grad_logits.scatter_add_(-1, wanted.unsqueeze(-1), grad_logp.unsqueeze(-1))
+            if grad_h.any():
+                finite = logp.clamp(min=torch.finfo(logp.dtype).min)
+                grad_logits -= probabilities * (finite + entropy.unsqueeze(-1)) * grad_h.unsqueeze(-1)
+            grad_logits = (grad_logits / ctx.temperature).to(hidden.dtype)
+            if wants_hidden:
+                hidden_grads.append(grad_logits @ head_weight)
+            if wants_weight:
+                piece = grad_logits.T @ rows
+                # over many chunks a bfloat16 sum would lose the small terms
+                weight_grad = piece if weight_grad is None else weight_grad.add_(piece)
+        return (
+            torch.cat(hidden_grads) if wants_hidden else None,
+            weight_grad.to(head_weight.dtype) if weight_grad is not None else None,
+            None, None, None,
+        )  # fmt: skip
