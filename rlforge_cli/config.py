@@ -72,7 +72,7 @@ class RolloutConfig(Section):
     oversample: Annotated[
         float, doc("dynamic sampling: sample ceil(oversample x P) groups, train the first P with spread; 0 = off", ge=0)
     ] = 0.0
-    refill_rounds: Annotated[int, doc("with dynamic sampling: further rounds while fewer than P groups live", ge=0)] = 0
+    max_rounds: Annotated[int, doc("dynamic sampling: rounds a step, refilling while fewer than P live; 1 = no refill", ge=1)] = 1
     stop: Annotated[tuple[str, ...], doc("texts that end a completion")] = ("\nQuestion:", "\nProblem:")
     memory_share: Annotated[float, doc("vllm: share of the GPU's memory for its weights and KV cache", gt=0, lt=1)] = 0.3
     sleep: Annotated[bool, doc("vllm: give the engine's memory back while the policy trains")] = True
@@ -203,8 +203,8 @@ def check(config: Config) -> None:
         )
     if 0 < rollout.oversample < 1:
         raise UserError(f"rollout.oversample = {rollout.oversample:g}: use 0 (off) or at least 1, such as 1.5")
-    if rollout.refill_rounds and not rollout.oversample:
-        raise UserError("rollout.refill_rounds needs dynamic sampling: add --set oversample=1.5")
+    if rollout.max_rounds > 1 and not rollout.oversample:
+        raise UserError("rollout.max_rounds needs dynamic sampling: add --set oversample=1.5")
     prompts = total // rollout.group_size if total else rollout.prompts
     if prompts % grpo.updates:
         valid = [n for n in range(1, prompts + 1) if prompts % n == 0]

@@ -1,0 +1,249 @@
+"""The policy being trained, and its frozen reference: full weights, a LoRA adapter, or an adapter on a 4-bit base."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from rlforge_cli.errors import UserError
+from rlforge_cli.grpo.batch import Batch
+from rlforge_cli.grpo.logprobs import logprobs_and_entropy
+
+if TYPE_CHECKING:
+    from rlforge_cli.config import ModelConfig
+
+EMBEDDED = "tiny-arith"
+
+
+class Policy:
+    """A causal language model with its tokenizer.
+
+    ``model`` is what is trained and saved (a PeftModel with an adapter), ``backbone`` its decoder without the head.
+    """
+
+    def __init__(self, model: nn.Module, tokenizer: Any, *, reference: nn.Module | None = None) -> None:
+        self.model: Any = model
+        self.tokenizer = tokenizer
+        causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self.causal = causal
+        self.backbone = causal.get_decoder() if hasattr(causal, "get_decoder") else causal.base_model
+        self.reference: Any = reference
+        self.is_adapter = causal is not model
+        self.end_ids = declared_end_ids(causal, tokenizer)
+        self.parameter_count = sum(p.numel() for p in model.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def has_reference(self) -> bool:
+        return self.is_adapter or self.reference is not None
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Trainable parameters by name, each once (a tied head is its embedding)."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> logits [..., V]."""
+        return self.causal.get_output_embeddings()(hidden)
+
+    def hidden(self, input_ids: Tensor, **kwargs: Any) -> Tensor:
+        """[B, L] -> last hidden states [B, L, D]."""
+        cached = "past_key_values" in kwargs
+        return self.backbone(input_ids=input_ids, use_cache=cached, **kwargs).last_hidden_state
+
+    def logprobs(self, batch: Batch, *, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies [B, T] of the completion tokens at ``temperature``; 0 outside the mask."""
+        return completion_logprobs(self.backbone, self.causal.get_output_embeddings().weight, batch, temperature)
+
+    def reference_logprobs(self, batch: Batch, *, temperature: float) -> Tensor:
+        """The same of the reference: the frozen copy, or this model with its adapter disabled."""
+        with torch.no_grad():
+            if self.is_adapter:
+                with self.model.disable_adapter():
+                    return self.logprobs(batch, temperature=temperature)[0]
+            decoder = self.reference.get_decoder()
+            weight = self.reference.get_output_embeddings().weight
+            return completion_logprobs(decoder, weight, batch, temperature)[0]
+
+    def save(self, folder: Path) -> None:
+        """A Hugging Face model folder (or adapter folder) with the tokenizer."""
+        self.model.save_pretrained(folder, safe_serialization=True)
+        self.tokenizer.save_pretrained(folder)
+
+
+def completion_logprobs(decoder: Any, head_weight: Tensor, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
+    """Only the positions that predict a completion token reach the head."""
+    device = head_weight.device
+    hidden = decoder(input_ids=batch.input_ids.to(device), use_cache=False).last_hidden_state
+    mask = batch.completion_mask.to(device)
+    predicting = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.source.to(device))
+    targets = batch.completion_ids.to(device)[mask]
+    logprobs, entropy = logprobs_and_entropy(predicting, head_weight, targets, temperature=temperature)
+    blank = torch.zeros(mask.shape, dtype=logprobs.dtype, device=device)
+    return blank.masked_scatter(mask, logprobs), blank.masked_scatter(mask, entropy)
+
+
+def declared_end_ids(model: Any, tokenizer: Any) -> list[int]:
+    """Every end token that the generation config, the model config or the tokenizer declares."""
+    ends: set[int] = set()
+    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        ends.update(value if isinstance(value, (list, tuple)) else [] if value is None else [value])
+    if not ends:
+        raise UserError("the model declares no end token (eos_token_id): every completion would count as truncated")
+    return sorted(ends)
+
+
+def resolve_device(name: str) -> torch.device:
+    """``auto`` is cuda where there is one.
+
+    Raises:
+        UserError: not a device, or not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"model.device = {name!r}: not a device; use auto, cpu or cuda") from None
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise UserError(f"model.device = {name!r}: no such CUDA device here; use --set device=cpu")
+    return device
+
+
+def model_source(path: str) -> str:
+    """The folder or hub name to load: the embedded model, an existing folder, a cached hub name.
+
+    Raises:
+        UserError: a folder that is no model, or a hub name that cannot be had; says how to give a folder.
+    """
+    if path == EMBEDDED:
+        return str(Path(__file__).parent / "assets" / EMBEDDED)
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
+            raise UserError(f"{path}: no model folder (no config.json in it); give a folder that save_pretrained wrote")
+        return str(folder)
+    if path.startswith((".", "/", "~")) or path.count("/") != 1:
+        raise UserError(f"{path}: no such model folder; give a folder, a hub name (owner/model), or {EMBEDDED!r}")
+    return path
+
+
+def load_pretrained(loader: Any, source: str, **kwargs: Any) -> Any:
+    """``loader.from_pretrained``, with the errors a person can mend as one line."""
+    try:
+        return loader.from_pretrained(source, **kwargs)
+    except OSError as error:
+        if Path(source).is_dir():
+            raise UserError(f"{source}: cannot be loaded as a model folder: {first_line(error)}") from None
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise UserError(
+            f"model {source!r}: not in the local cache and the hub could not be reached{offline}; download it where there "
+            "is a network and give its folder: --set model.path=FOLDER"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{source}: cannot be loaded as a causal language model: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def load_tokenizer(source: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return load_pretrained(AutoTokenizer, source)
+
+
+def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
+    """Load what ``config`` describes; ``path`` (a run's artifact) takes the place of ``config.path``.
+
+    Raises:
+        UserError: see :func:`model_source`; or a model that the in-process engine cannot run.
+    """
+    from transformers import AutoModelForCausalLM
+
+    source = model_source(path or config.path)
+    device = resolve_device(config.device)
+    adapter = Path(source) / "adapter_config.json"
+    base_source = model_source(config.path) if adapter.is_file() else source
+    kwargs: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}
+    if config.adaptation == "qlora":
+        kwargs |= {"quantization_config": four_bit_config(), "device_map": {"": device}}
+    with quiet_transformers():
+        model = load_pretrained(AutoModelForCausalLM, base_source, **kwargs)
+        tokenizer = load_tokenizer(base_source)
+    if config.adaptation != "qlora":
+        model.to(device)
+    if config.adaptation == "full" and not adapter.is_file():
+        reference = copy.deepcopy(model).eval().requires_grad_(False) if config.reference else None
+        model.requires_grad_(True)
+    else:
+        model = with_adapter(model, config, adapter.parent if adapter.is_file() else None)
+        reference = None
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if config.adaptation != "full":
+            model.enable_input_require_grads()  # a frozen embedding would cut the graph
+    model.train()
+    return Policy(model, tokenizer, reference=reference)
+
+
+def four_bit_config() -> Any:
+    from importlib.util import find_spec
+
+    from transformers import BitsAndBytesConfig
+
+    if find_spec("bitsandbytes") is None:
+        raise UserError("model.adaptation = 'qlora' needs bitsandbytes: pip install 'rlforge[qlora]'")
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16
+    )
+
+
+def with_adapter(model: Any, config: ModelConfig, saved: Path | None) -> Any:
+    """``model`` frozen, with a new LoRA adapter (B = 0: it starts as the base) or a saved one."""
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    model.requires_grad_(False)
+    if saved is not None:
+        return PeftModel.from_pretrained(model, saved, is_trainable=True)
+    tied = {"lm_head", "embed_tokens"} & set(config.lora_targets)
+    if tied and getattr(model.config, "tie_word_embeddings", False):
+        raise UserError(
+            f"model.lora_targets holds {sorted(tied)[0]!r}, which this model ties to its other end: an adapter there would "
+            "change both or be lost at saving; leave it out"
+        )
+    missing = [t for t in config.lora_targets if not any(name.endswith(t) for name, _ in model.named_modules())]
+    if missing:
+        raise UserError(f"model.lora_targets holds {missing[0]!r}: the model has no such module")
+    lora = LoraConfig(
+        r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, bias="none",
+        target_modules=list(config.lora_targets), task_type="CAUSAL_LM",
+    )  # fmt: skip
+    return get_peft_model(model, lora)
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Loading without transformers' own progress bars and notes."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

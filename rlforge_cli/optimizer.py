@@ -1,0 +1,105 @@
+"""AdamW over float32 masters of the trainable weights, and the learning-rate schedule.
+
+A bfloat16 weight has 8 bits of mantissa: at lr 1e-6 an update is smaller than half its last bit for nearly every
+weight, and training silently does nothing. So gradients are summed, and steps taken, in float32; the bfloat16 weight
+is the rounded master.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from rlforge_cli.config import OptimizerConfig
+
+
+class MasterAdamW:
+    """Steps ``parameters`` (by name); those not in float32 (or float64) through a float32 master."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], config: OptimizerConfig, *, planned_updates: int) -> None:
+        self.config = config
+        self.planned_updates = planned_updates
+        self.updates = 0
+        self.parameters = parameters
+        self.masters: dict[str, Tensor] = {}
+        for name, parameter in parameters.items():
+            if parameter.dtype in (torch.float32, torch.float64):
+                self.masters[name] = parameter
+                continue
+            self.masters[name] = parameter.detach().float().requires_grad_()
+            parameter.register_post_accumulate_grad_hook(self._summing_into(self.masters[name]))
+        fused = all(p.device.type in ("cuda", "cpu") for p in parameters.values())
+        self.adamw = torch.optim.AdamW(
+            self.masters.values(), lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps,
+            weight_decay=config.weight_decay, fused=fused,
+        )  # fmt: skip
+
+    @staticmethod
+    def _summing_into(master: Tensor) -> Any:
+        def add(parameter: Tensor) -> None:
+            assert parameter.grad is not None
+            grad = parameter.grad.float()
+            master.grad = grad if master.grad is None else master.grad.add_(grad)
+            parameter.grad = None
+
+        return add
+
+    def lr_at(self, update: int) -> float:
+        """The learning rate of update ``update`` (from 0): linear warm-up, then constant, linear or cosine to 0."""
+        config = self.config
+        if update < config.warmup_steps:
+            return config.lr * (update + 1) / config.warmup_steps
+        if config.schedule == "constant":
+            return config.lr
+        progress = min(1.0, (update - config.warmup_steps) / max(1, self.planned_updates - config.warmup_steps))
+        return config.lr * (1 - progress if config.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2)
+
+    def grad_norm(self) -> float:
+        """Global L2 norm of the summed gradient; 0 when there is none."""
+        grads = [master.grad for master in self.masters.values() if master.grad is not None]
+        return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
+
+    def step(self, *, grad_norm: float) -> float:
+        """Clip, take one update, and give the share of weights whose stored value changed.
+
+        Only an update moves the schedule: a skipped step does not.
+        """
+        limit = self.config.max_grad_norm
+        if limit and grad_norm > limit:
+            torch._foreach_mul_([m.grad for m in self.masters.values() if m.grad is not None], limit / grad_norm)
+        for group in self.adamw.param_groups:
+            group["lr"] = self.lr_at(self.updates)
+        before = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        self.adamw.step()
+        self.zero_grad()
+        self.updates += 1
+        changed, total = torch.zeros((), dtype=torch.long, device=next(iter(before.values())).device), 0
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                if self.masters[name] is not parameter:
+                    parameter.copy_(self.masters[name])
+                changed += (parameter != before[name]).sum()
+                total += parameter.numel()
+        return float(changed) / total
+
+    def zero_grad(self) -> None:
+        self.adamw.zero_grad(set_to_none=True)
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Masters (where they differ from the weights), moments and the count of updates."""
+        masters = {name: m.detach() for name, m in self.masters.items() if m is not self.parameters[name]}
+        return {"updates": self.updates, "masters": masters, "adamw": self.adamw.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.updates = state["updates"]
+        self.adamw.load_state_dict(state["adamw"])
+        with torch.no_grad():
+            for name, saved in state["masters"].items():
+                self.masters[name].copy_(saved)
+                self.parameters[name].copy_(self.masters[name])

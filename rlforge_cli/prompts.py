@@ -1,0 +1,89 @@
+"""From a problem to prompt ids: the prompt template, then the model's chat template, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlforge_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from rlforge_cli.config import PromptConfig
+    from rlforge_cli.tasks.base import Problem
+
+
+class PromptEncoder:
+    """Encodes problems with a tokenizer; the ids it returns are what the engine samples from and the policy trains on."""
+
+    def __init__(self, tokenizer: Any, config: PromptConfig, *, max_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.max_tokens = max_tokens
+        self.bos = added_bos(tokenizer)
+        self._known: dict[str, list[int]] = {}
+
+    def text(self, problem: Problem) -> str:
+        """The rendered prompt; through the chat template where the model has one."""
+        body = self.config.prefix + problem.prompt + self.config.suffix
+        if not getattr(self.tokenizer, "chat_template", None):
+            return f"{self.config.system}\n\n{body}" if self.config.system else body
+        messages = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        messages.append({"role": "user", "content": body})
+        return self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=self.config.thinking
+        )
+
+    def encode(self, problem: Problem) -> list[int]:
+        """Prompt ids with exactly one BOS where the model uses one.
+
+        Raises:
+            UserError: the prompt is empty or longer than ``max_tokens``.
+        """
+        if problem.id not in self._known:
+            self.encode_all([problem])
+        ids = self._known[problem.id]
+        if len(ids) > self.max_tokens:
+            raise UserError(
+                f"problem {problem.id}: its prompt has {len(ids)} tokens, over rollout.max_prompt_tokens = "
+                f"{self.max_tokens}; raise that key"
+            )
+        return ids
+
+    def encode_all(self, problems: Sequence[Problem]) -> None:
+        """Encode many at once (a batch is several times faster than one by one)."""
+        new = [problem for problem in problems if problem.id not in self._known]
+        if not new:
+            return
+        encoded = self.tokenizer([self.text(problem) for problem in new], add_special_tokens=False)["input_ids"]
+        for problem, ids in zip(new, encoded, strict=True):
+            # the template may have written the BOS already
+            if self.bos is not None and (not ids or ids[0] != self.bos):
+                ids = [self.bos, *ids]
+            if not ids:
+                raise UserError(f"problem {problem.id}: its prompt is empty; give the task prompts, or set prompt.prefix")
+            self._known[problem.id] = list(ids)
+
+    def fitting(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Those whose prompt is short enough.
+
+        Raises:
+            UserError: none is.
+        """
+        self.encode_all(problems)
+        fitting = [problem for problem in problems if len(self._known[problem.id]) <= self.max_tokens]
+        if problems and not fitting:
+            shortest = min(len(self._known[problem.id]) for problem in problems)
+            raise UserError(
+                f"every prompt is longer than rollout.max_prompt_tokens = {self.max_tokens} (the shortest has {shortest}); "
+                "raise that key"
+            )
+        return fitting
+
+
+def added_bos(tokenizer: Any) -> int | None:
+    """The BOS id if this tokenizer puts one before a text of its own accord, else None."""
+    bos = getattr(tokenizer, "bos_token_id", None)
+    if bos is None:
+        return None
+    ids = tokenizer("1")["input_ids"]
+    return bos if ids and ids[0] == bos else None
