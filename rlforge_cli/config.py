@@ -7,7 +7,7 @@ Where values come from (presets, ``--set``) is :mod:`rlforge_cli.settings`; what
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -15,20 +15,20 @@ from msgspec import Meta
 from rlforge_cli.errors import UserError
 
 
-def doc(text: str, **limits: float) -> Meta:
-    return Meta(description=text, **limits)  # type: ignore[arg-type]
+def doc(text: str, **limits: Any) -> Meta:
+    return Meta(description=text, **limits)
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the TOML file."""
+    """A table of the TOML file; never changed in place."""
 
 
-class RunConfig(Section):
+class RunConfig(Section, frozen=True):
     name: Annotated[str, doc("a label shown beside the run's id")] = ""
     note: Annotated[str, doc("why this run exists; free text")] = ""
 
 
-class ModelConfig(Section):
+class ModelConfig(Section, frozen=True):
     path: Annotated[str, doc("a model folder, a hub name, or 'tiny-arith' (embedded)")] = "tiny-arith"
     adaptation: Annotated[
         Literal["full", "lora", "qlora"], doc("train all weights, a LoRA adapter, or an adapter on a 4-bit base")
@@ -39,27 +39,29 @@ class ModelConfig(Section):
     ] = "float32"
     device: Annotated[str, doc("auto, cpu, cuda or cuda:N")] = "auto"
     reference: Annotated[bool, doc("keep a frozen copy of the start so that kl_ref is logged even at kl_coef 0")] = True
-    gradient_checkpointing: Annotated[bool, doc("recompute activations in the backward pass: less memory, 1.3x time")] = False
+    gradient_checkpointing: Annotated[bool, doc("recompute activations: less memory, more time")] = False
     lora_rank: Annotated[int, doc("rank of the adapter", ge=1)] = 16
-    lora_alpha: Annotated[float, doc("scale of the adapter is alpha / rank", gt=0)] = 32.0
+    lora_alpha: Annotated[int, doc("scale of the adapter is alpha / rank", ge=1)] = 32
     lora_dropout: Annotated[float, doc("dropout before the adapter", ge=0, lt=1)] = 0.0
-    lora_targets: Annotated[tuple[str, ...], doc("modules that get an adapter; default: attention and MLP projections")] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    lora_targets: Annotated[
+        tuple[str, ...], doc("modules that get an adapter; default: attention and MLP projections")
+    ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class DataConfig(Section):
+class DataConfig(Section, frozen=True):
     task: Annotated[str, doc("arithmetic, gsm8k, jsonl, or gym:NAME (a reasoning-gym generator)")] = "arithmetic"
     path: Annotated[str, doc("a local folder (gsm8k) or folder/file (jsonl) instead of the hub")] = ""
     validation: Annotated[int, doc("problems held out of train; checkpoints are chosen on them", ge=1)] = 200
 
 
-class PromptConfig(Section):
+class PromptConfig(Section, frozen=True):
     system: Annotated[str, doc("system message; empty = none")] = ""
     prefix: Annotated[str, doc("text before the problem")] = ""
     suffix: Annotated[str, doc("text after the problem")] = ""
     thinking: Annotated[bool, doc("let a thinking model think (Qwen3's enable_thinking)")] = False
 
 
-class RolloutConfig(Section):
+class RolloutConfig(Section, frozen=True):
     engine: Annotated[Literal["hf", "vllm"], doc("hf: in this process on the policy's own weights")] = "hf"
     group_size: Annotated[int, doc("G: completions a prompt; unsure -> 8, 4 is the floor")] = 8
     prompts: Annotated[int, doc("P: prompts trained a step", ge=1)] = 8
@@ -72,25 +74,31 @@ class RolloutConfig(Section):
     oversample: Annotated[
         float, doc("dynamic sampling: sample ceil(oversample x P) groups, train the first P with spread; 0 = off", ge=0)
     ] = 0.0
-    max_rounds: Annotated[int, doc("dynamic sampling: rounds a step, refilling while fewer than P live; 1 = no refill", ge=1)] = 1
+    max_rounds: Annotated[
+        int, doc("dynamic sampling: rounds a step, refilling while fewer than P live; 1 = no refill", ge=1)
+    ] = 1
     stop: Annotated[tuple[str, ...], doc("texts that end a completion")] = ("\nQuestion:", "\nProblem:")
-    memory_share: Annotated[float, doc("vllm: share of the GPU's memory for its weights and KV cache", gt=0, lt=1)] = 0.3
+    memory_share: Annotated[float, doc("vllm: share of the GPU's memory for its weights and KV cache", gt=0, lt=1)] = (
+        0.3
+    )
     sleep: Annotated[bool, doc("vllm: give the engine's memory back while the policy trains")] = True
 
 
-class RewardConfig(Section):
+class RewardConfig(Section, frozen=True):
     correctness: Annotated[float, doc("for a right answer")] = 1.0
     format: Annotated[float, doc("for following the asked format exactly")] = 0.2
     truncation: Annotated[float, doc("added when the completion ran into max_tokens", le=0)] = -0.5
-    length_coef: Annotated[float, doc("length penalty at max_tokens; linear from length_threshold; 0 = off", ge=0)] = 0.0
+    length_coef: Annotated[float, doc("length penalty at max_tokens; linear from length_threshold; 0 = off", ge=0)] = (
+        0.0
+    )
     length_threshold: Annotated[int, doc("tokens from which the length penalty grows", ge=0)] = 0
     functions: Annotated[tuple[str, ...], doc("own rewards, module:function or file.py:function")] = ()
 
 
-class GRPOConfig(Section):
-    advantage_std: Annotated[
-        Literal["population", "sample", "none"], doc("what divides a group's centred rewards")
-    ] = "population"
+class GRPOConfig(Section, frozen=True):
+    advantage_std: Annotated[Literal["population", "sample", "none"], doc("what divides a group's centred rewards")] = (
+        "population"
+    )
     clip_low: Annotated[float, doc("the ratio is clipped at 1 - clip_low", ge=0, lt=1)] = 0.2
     clip_high: Annotated[float, doc("the ratio is clipped at 1 + clip_high", ge=0)] = 0.28
     kl_coef: Annotated[float, doc("beta: weight of the KL to the reference in the loss", ge=0)] = 0.0
@@ -104,18 +112,20 @@ class GRPOConfig(Section):
     mask_truncated: Annotated[bool, doc("leave truncated completions out of the loss")] = False
 
 
-class OptimizerConfig(Section):
+class OptimizerConfig(Section, frozen=True):
     lr: Annotated[float, doc("AdamW's learning rate", gt=0)] = 1e-6
     beta1: Annotated[float, doc("AdamW's first decay", ge=0, lt=1)] = 0.9
     beta2: Annotated[float, doc("AdamW's second decay", ge=0, lt=1)] = 0.98
     eps: Annotated[float, doc("AdamW's epsilon", gt=0)] = 1e-8
     weight_decay: Annotated[float, doc("AdamW's decoupled decay", ge=0)] = 0.0
     warmup_steps: Annotated[int, doc("updates over which lr rises linearly", ge=0)] = 0
-    schedule: Annotated[Literal["constant", "linear", "cosine"], doc("of lr after warm-up, over the planned updates")] = "constant"
+    schedule: Annotated[
+        Literal["constant", "linear", "cosine"], doc("of lr after warm-up, over the planned updates")
+    ] = "constant"
     max_grad_norm: Annotated[float, doc("clip the gradient's norm; 0 = off", ge=0)] = 1.0
 
 
-class TrainConfig(Section):
+class TrainConfig(Section, frozen=True):
     steps: Annotated[int, doc("rollout-and-update steps", ge=1)] = 200
     max_completions: Annotated[int, doc("stop before generating more than this many; 0 = no limit", ge=0)] = 0
     seed: Annotated[int, doc("of data order and sampling", ge=0)] = 0
@@ -123,27 +133,29 @@ class TrainConfig(Section):
     max_skipped: Annotated[int, doc("stop after this many steps in a row without an update", ge=1)] = 5
 
 
-class CheckpointConfig(Section):
+class CheckpointConfig(Section, frozen=True):
     every: Annotated[int, doc("steps between checkpoints; 0 = only at the end", ge=0)] = 50
     keep: Annotated[int, doc("newest checkpoints kept; -1 = all")] = 2
 
 
-class EvalConfig(Section):
+class EvalConfig(Section, frozen=True):
     every: Annotated[int, doc("steps between validations; 0 = only at the end", ge=0)] = 25
     problems: Annotated[int, doc("validation problems a validation; 0 = all", ge=0)] = 200
     batch_size: Annotated[int, doc("completions decoded together", ge=1)] = 256
     max_tokens: Annotated[int, doc("longest completion at evaluation; 0 = as in training", ge=0)] = 0
     k: Annotated[tuple[int, ...], doc("k of pass@k, when several samples a problem are drawn")] = (1,)
-    checkpoint: Annotated[Literal["best", "final"], doc("what `rlforge eval RUN` scores; best = on validation")] = "best"
+    checkpoint: Annotated[Literal["best", "final"], doc("what `rlforge eval RUN` scores; best = on validation")] = (
+        "best"
+    )
 
 
-class LogConfig(Section):
+class LogConfig(Section, frozen=True):
     rollouts_every: Annotated[int, doc("steps between samples of completions in rollouts.jsonl; 0 = never", ge=0)] = 10
     rollouts: Annotated[int, doc("groups in such a sample", ge=1)] = 2
     sinks: Annotated[tuple[str, ...], doc("also log to: tensorboard, wandb, trackio")] = ()
 
 
-class Config(Section):
+class Config(Section, frozen=True):
     """Everything that determines a run. Example: ``Config(train=TrainConfig(steps=20))``."""
 
     run: RunConfig = RunConfig()

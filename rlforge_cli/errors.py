@@ -17,6 +17,10 @@ class RunFailed(RuntimeError):
     """A run or a check failed for a reason that the message names. Exit code 1."""
 
 
+class Terminated(BaseException):
+    """SIGTERM: as KeyboardInterrupt, with exit code 143."""
+
+
 def nearest(word: str, valid: Iterable[str]) -> str:
     """A suffix for an error: the closest valid names (``did you mean 'G'?``), or a short list when none is close.
 

@@ -31,9 +31,10 @@ class Policy:
     def __init__(self, model: nn.Module, tokenizer: Any, *, reference: nn.Module | None = None) -> None:
         self.model: Any = model
         self.tokenizer = tokenizer
-        causal: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+        whole: Any = model
+        causal: Any = whole.get_base_model() if hasattr(whole, "get_base_model") else whole
         self.causal = causal
-        self.backbone = causal.get_decoder() if hasattr(causal, "get_decoder") else causal.base_model
+        self.backbone: Any = causal.get_decoder()
         self.reference: Any = reference
         self.is_adapter = causal is not model
         self.end_ids = declared_end_ids(causal, tokenizer)
@@ -74,10 +75,24 @@ class Policy:
             weight = self.reference.get_output_embeddings().weight
             return completion_logprobs(decoder, weight, batch, temperature)[0]
 
+    def load_weights(self, folder: Path) -> None:
+        """Take over the weights that :meth:`save` wrote, in place (the reference stays as it is)."""
+        if self.is_adapter:
+            from peft import load_peft_weights, set_peft_model_state_dict
+
+            set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device="cpu"))
+            return
+        from transformers import AutoModelForCausalLM
+
+        with quiet_transformers():
+            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype)
+        self.model.load_state_dict(saved.state_dict())
+
     def save(self, folder: Path) -> None:
         """A Hugging Face model folder (or adapter folder) with the tokenizer."""
-        self.model.save_pretrained(folder, safe_serialization=True)
-        self.tokenizer.save_pretrained(folder)
+        with quiet_transformers():
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
 
 
 def completion_logprobs(decoder: Any, head_weight: Tensor, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
@@ -161,7 +176,9 @@ def first_line(error: Exception) -> str:
 def load_tokenizer(source: str) -> Any:
     from transformers import AutoTokenizer
 
-    return load_pretrained(AutoTokenizer, source)
+    tokenizer = load_pretrained(AutoTokenizer, source)
+    tokenizer.clean_up_tokenization_spaces = False  # decoding gives the sampled text, unedited
+    return tokenizer
 
 
 def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
@@ -206,7 +223,10 @@ def four_bit_config() -> Any:
     if find_spec("bitsandbytes") is None:
         raise UserError("model.adaptation = 'qlora' needs bitsandbytes: pip install 'rlforge[qlora]'")
     return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
     )
 
 

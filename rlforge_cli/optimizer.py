@@ -73,18 +73,19 @@ class MasterAdamW:
             torch._foreach_mul_([m.grad for m in self.masters.values() if m.grad is not None], limit / grad_norm)
         for group in self.adamw.param_groups:
             group["lr"] = self.lr_at(self.updates)
-        before = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        own = {name: p.detach().clone() for name, p in self.parameters.items() if self.masters[name] is p}
         self.adamw.step()
         self.zero_grad()
         self.updates += 1
-        changed, total = torch.zeros((), dtype=torch.long, device=next(iter(before.values())).device), 0
         with torch.no_grad():
+            changed = [
+                (p != (own[name] if name in own else self.masters[name].to(p.dtype))).sum()
+                for name, p in self.parameters.items()
+            ]
             for name, parameter in self.parameters.items():
-                if self.masters[name] is not parameter:
+                if name not in own:
                     parameter.copy_(self.masters[name])
-                changed += (parameter != before[name]).sum()
-                total += parameter.numel()
-        return float(changed) / total
+        return int(torch.stack(changed).sum()) / sum(p.numel() for p in self.parameters.values())
 
     def zero_grad(self) -> None:
         self.adamw.zero_grad(set_to_none=True)

@@ -48,11 +48,15 @@ def cell(value: object, style: str = "") -> Text:
     """A table cell that shows ``value`` verbatim, whatever brackets, emoji codes or control characters it holds."""
     from rich.text import Text
 
-    text = "".join(c if c.isprintable() else "\\x{:02x}".format(ord(c)) if ord(c) < 256 else "\\u{:04x}".format(ord(c)) for c in str(value))
+    text = "".join(
+        c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in str(value)
+    )
     return Text(text, style=style, overflow="fold")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, right: Sequence[int] = ()) -> Table:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, right: Sequence[int] = ()
+) -> Table:
     """A table of verbatim cells; columns whose index is in ``right`` are right-aligned."""
     from rich import box
     from rich.table import Table

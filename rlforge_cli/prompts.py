@@ -60,7 +60,9 @@ class PromptEncoder:
             if self.bos is not None and (not ids or ids[0] != self.bos):
                 ids = [self.bos, *ids]
             if not ids:
-                raise UserError(f"problem {problem.id}: its prompt is empty; give the task prompts, or set prompt.prefix")
+                raise UserError(
+                    f"problem {problem.id}: its prompt is empty; give the task prompts, or set prompt.prefix"
+                )
             self._known[problem.id] = list(ids)
 
     def fitting(self, problems: Sequence[Problem]) -> list[Problem]:

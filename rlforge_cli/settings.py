@@ -9,7 +9,6 @@ import json
 import os
 import re
 import sys
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -44,6 +43,13 @@ SHORT = {
     "warmup": "optimizer.warmup_steps",
     "max_tokens": "rollout.max_tokens",
 }
+NOT_THE_RECIPE = frozenset(
+    {
+        "run", "log", "checkpoint", "train.seed", "train.max_completions", "data.path", "model.device",
+        "train.micro_batch_size", "model.gradient_checkpointing", "eval.batch_size", "rollout.memory_share", "rollout.sleep",
+    }
+)  # fmt: skip
+"""Sections and keys that say where, how fast or under which label a run happens, not what it does."""
 PROJECT_FILE = "rlforge.toml"
 DEFAULT_PRESET = "tiny-arith"
 
@@ -134,6 +140,12 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in presets_dir().glob("*.toml") if path.stem != "three-rounds")
 
 
+def about(name: str) -> str:
+    """The first comment line of a preset."""
+    first = preset_path(name).read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
 def default_preset() -> str:
     """RLFORGE_PRESET, else ``preset`` of the project file, else the embedded one."""
     return os.environ.get("RLFORGE_PRESET") or project().get("preset") or DEFAULT_PRESET
@@ -196,7 +208,9 @@ def build(tables: dict[str, dict[str, Any]], *, where: str) -> Config:
     except msgspec.ValidationError as error:
         text = str(error).replace(" - at `$.", ": ").rstrip("`")
         problem, _, key = text.rpartition(": ")
-        raise UserError(f"{where}: {key}: {problem[:1].lower()}{problem[1:]}; `rlforge explain {key}` says more") from None
+        raise UserError(
+            f"{where}: {key}: {problem[:1].lower()}{problem[1:]}; `rlforge explain {key}` says more"
+        ) from None
 
 
 def load(preset: str | None = None, *, base: Config | None = None, sets: Iterable[str] = ()) -> Config:
@@ -212,7 +226,11 @@ def load(preset: str | None = None, *, base: Config | None = None, sets: Iterabl
     for text in sets:
         key, value = parse_set(text)
         chosen[key] = value
-    if base is not None and "rollout.completions" not in chosen and {"rollout.group_size", "rollout.prompts"} & set(chosen):
+    if (
+        base is not None
+        and "rollout.completions" not in chosen
+        and {"rollout.group_size", "rollout.prompts"} & set(chosen)
+    ):
         tables["rollout"]["completions"] = 0
     for key, value in chosen.items():
         section, field = key.split(".")
@@ -237,15 +255,15 @@ def description(key: str) -> str:
 def changes(control: Config, config: Config, *, derived: Iterable[str] = ()) -> list[dict[str, Any]]:
     """``[{"key", "from", "to"}]``: what ``config`` does differently, leaving out what is no change of the recipe.
 
-    Seed, labels and logging do not count; nor do ``derived`` keys (``train.steps`` under equal samples).
+    :data:`NOT_THE_RECIPE` does not count; nor do ``derived`` keys (``train.steps`` under equal samples).
     """
     before, after = flatten(control), flatten(config)
-    ignored = {"train.seed", "train.max_completions", *derived}
     return [
         {"key": key, "from": before[key], "to": value}
         for key, value in after.items()
-        if before[key] != value and key not in ignored and key.split(".")[0] not in ("run", "log", "checkpoint")
+        if before[key] != value and key not in derived and not_ignored(key)
     ]
 
 
-__all__ = ["KEYS", "SECTIONS", "build", "changes", "default_preset", "description", "flatten", "full_key", "load"]
+def not_ignored(key: str) -> bool:
+    return key not in NOT_THE_RECIPE and key.split(".")[0] not in NOT_THE_RECIPE

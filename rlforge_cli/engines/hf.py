@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rlforge_cli.engines.cuda_graph import ROWS, GraphedForward
 from rlforge_cli.engines.kv_cache import ATTENTION, DecodeCache, register_attention
 from rlforge_cli.engines.sampling import sample
 from rlforge_cli.rollouts import Completion, SamplingParams, finish
@@ -24,6 +25,8 @@ SHRINK_AT = 0.8
 """Ended rows are dropped once the running ones are at most this share of the batch: dropping copies the cache."""
 SMALL_MODEL = 5_000_000
 """Below this many parameters decoding on a CPU runs on one thread: two only wait for each other."""
+CUDA_CHECK_EVERY = 16
+"""Steps between looks at which rows have ended: each look waits for the device."""
 
 
 class HFEngine:
@@ -34,12 +37,18 @@ class HFEngine:
         self.policy = policy
         self.batch_size = batch_size
         self.ends = frozenset(policy.end_ids)
+        self.cache = DecodeCache()
+        # 4-bit layers allocate as they run, which a capture does not allow
+        graphable = policy.device.type == "cuda" and not getattr(policy.causal, "is_quantized", False)
+        self.graphed = GraphedForward(self._forward) if graphable else None
 
     def sync_weights(self, *, step: int) -> None:
         """Nothing to do: the weights are the policy's."""
 
     def close(self) -> None:
-        """Nothing to free: the cache lives for one call of generate."""
+        """Free the cache and the graphs."""
+        self.cache = DecodeCache()
+        self.graphed = None
 
     def generate(
         self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int
@@ -79,79 +88,104 @@ class HFEngine:
             config._attn_implementation = attention
             model.train(training)
 
+    def _forward(self, tokens: Tensor, slots: Tensor, window: int) -> Tensor:
+        """One decoding step: [B] tokens to be stored at [B] slots -> logits [B, V] of what follows."""
+        self.cache.slot, self.cache.window = slots, window
+        mask = (torch.arange(window, device=slots.device) <= slots[:, None])[:, None, None]
+        hidden = self.policy.hidden(
+            tokens[:, None], position_ids=slots[:, None], attention_mask=mask, past_key_values=self.cache
+        )
+        return self.policy.head(hidden[:, -1])
+
+    def _prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Store the prompts in the cache; logits [P, V] after each, and their lengths [P]."""
+        device = self.policy.device
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        ids = torch.zeros(len(prompts), max(map(len, prompts)), dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        positions = torch.arange(ids.shape[1], device=device).expand(len(prompts), -1)
+        # a 4-d mask passes through transformers as it is; prompts are causal without one (see decode_attention)
+        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
+        self.cache.slot = None
+        hidden = self.policy.hidden(
+            ids.to(device), position_ids=positions, attention_mask=mask, past_key_values=self.cache
+        )
+        return self.policy.head(hidden[torch.arange(len(prompts), device=device), lengths - 1]), lengths
+
     def _decode(
         self, prompts: Sequence[Sequence[int]], uniforms: Tensor, params: SamplingParams
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Decode P prompts x n rows together; ``uniforms`` [P, n, max_tokens]. Rows hold ids past their end too."""
+        """Decode P prompts x n rows together, up to each row's end token; ``uniforms`` [P, n, max_tokens]."""
+        device = self.policy.device
         n, limit = uniforms.shape[1:]
-        state = _Rows(self.policy, prompts, n, uniforms.reshape(-1, limit).to(self.policy.device))
-        choose = {"temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k}
-        ends = torch.tensor(sorted(self.ends), device=self.policy.device)
-        check_every = 1 if self.policy.device.type == "cpu" else 16
+        total, longest = len(prompts) * n, max(map(len, prompts))
+        rows_wanted = next((size for size in ROWS if size >= total), total) if self.graphed else total
+        if self.cache.reserve(rows=rows_wanted, slots=longest + limit) and self.graphed:
+            self.graphed.clear()
+        logits, lengths = self._prefill(prompts)
+        groups = torch.arange(len(prompts), device=device).repeat_interleave(n)
+        self.cache.select(groups, length=longest)
+        state = _Rows(logits=logits[groups], slot=lengths[groups], uniforms=uniforms.reshape(-1, limit).to(device))
+        ends = torch.tensor(sorted(self.ends), device=device)
+        check_every = 1 if device.type == "cpu" else CUDA_CHECK_EVERY
         for position in range(limit):
-            tokens, logprobs = sample(state.logits, state.uniforms[:, position], **choose)
-            state.record(position, tokens, logprobs, ended=torch.isin(tokens, ends))
-            if position + 1 == limit or ((position + 1) % check_every == 0 and state.shrink(SHRINK_AT) == 0):
+            state.choose(position, params, ends)
+            if position + 1 == limit:
                 break
-            state.advance()
+            if (position + 1) % check_every == 0:
+                running = state.running()
+                if len(running) == 0:
+                    break
+                if len(running) <= SHRINK_AT * len(state.rows):
+                    self.cache.select(running, length=longest + position)
+                    state.keep(running)
+            window = longest + position + 1
+            if self.graphed:
+                state.logits = self.graphed(state.last, state.slot, window, capacity=self.cache.slots)
+            else:
+                state.logits = self._forward(state.last, state.slot, window)
+            state.slot = state.slot + 1
         return state.results()
 
 
 class _Rows:
-    """The rows being decoded: their cache, the logits of their next token, and what was sampled so far."""
+    """The rows being decoded: the logits of their next token, and what was sampled so far."""
 
-    def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], n: int, uniforms: Tensor) -> None:
-        device = policy.device
+    def __init__(self, *, logits: Tensor, slot: Tensor, uniforms: Tensor) -> None:
         total, limit = uniforms.shape
-        self.policy = policy
+        device = uniforms.device
+        self.logits = logits
+        self.slot = slot
+        """[B]: where the next token is stored, which is also its position."""
         self.uniforms = uniforms
         self.rows = torch.arange(total, device=device)
+        """[B]: which of all rows each one is."""
+        self.ended = torch.zeros(total, dtype=torch.bool, device=device)
         self.tokens = torch.zeros(total, limit, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(total, limit, device=device)
         self.lengths = torch.zeros(total, dtype=torch.long, device=device)
-        self.ended = torch.zeros(total, dtype=torch.bool, device=device)
-        self.cache = DecodeCache()
-        longest = max(len(prompt) for prompt in prompts)
-        self.cache.capacity = longest + limit
-        self.longest = longest
-        lengths = torch.tensor([len(prompt) for prompt in prompts])
-        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = torch.tensor(prompt)
-        positions = torch.arange(longest, device=device).expand(len(prompts), -1)
-        hidden = policy.hidden(ids.to(device), position_ids=positions, past_key_values=self.cache)
-        last = hidden[torch.arange(len(prompts), device=device), lengths.to(device) - 1]
-        self.logits = policy.head(last).repeat_interleave(n, dim=0)
-        self.slot = lengths.to(device).repeat_interleave(n)
-        self.cache.select(torch.arange(len(prompts), device=device).repeat_interleave(n))
-        self.slots = torch.arange(self.cache.capacity, device=device)
 
-    def record(self, position: int, tokens: Tensor, logprobs: Tensor, *, ended: Tensor) -> None:
-        self.tokens[self.rows, position] = tokens
+    def choose(self, position: int, params: SamplingParams, ends: Tensor) -> None:
+        """Sample the token at ``position`` of every row."""
+        self.last, logprobs = sample(
+            self.logits,
+            self.uniforms[:, position],
+            temperature=params.temperature,
+            top_p=params.top_p,
+            top_k=params.top_k,
+        )
+        self.tokens[self.rows, position] = self.last
         self.logprobs[self.rows, position] = logprobs
         self.lengths[self.rows] += ~self.ended
-        self.ended = self.ended | ended
-        self.last = tokens
+        self.ended = self.ended | torch.isin(self.last, ends)
 
-    def shrink(self, share: float) -> int:
-        """Drop ended rows when enough have ended; the number of running ones."""
-        running = (~self.ended).nonzero().squeeze(-1)
-        if 0 < len(running) <= share * len(self.rows):
-            self.cache.select(running)
-            self.rows, self.uniforms, self.slot = self.rows[running], self.uniforms[running], self.slot[running]
-            self.ended, self.last = self.ended[running], self.last[running]
-        return len(running)
+    def running(self) -> Tensor:
+        return (~self.ended).nonzero().squeeze(-1)
 
-    def advance(self) -> None:
-        """One forward pass: the logits after the tokens recorded last."""
-        self.longest += 1
-        self.cache.slot, self.cache.window = self.slot, self.longest
-        mask = (self.slots[: self.longest] <= self.slot[:, None])[:, None, None]
-        hidden = self.policy.hidden(
-            self.last[:, None], position_ids=self.slot[:, None], attention_mask=mask, past_key_values=self.cache
-        )
-        self.logits = self.policy.head(hidden[:, -1])
-        self.slot = self.slot + 1
+    def keep(self, chosen: Tensor) -> None:
+        self.rows, self.uniforms, self.slot = self.rows[chosen], self.uniforms[chosen], self.slot[chosen]
+        self.ended, self.last = self.ended[chosen], self.last[chosen]
 
     def results(self) -> tuple[list[list[int]], list[list[float]]]:
         lengths = self.lengths.tolist()

@@ -17,10 +17,11 @@ ATTENTION = "rlforge_decode"
 
 
 class DecodeCache:
-    """Keys and values [rows, kv heads, slots, head_dim] of every layer.
+    """Keys and values [rows, kv heads, slots, head_dim] of every layer, kept for later calls that fit in them.
 
     While ``slot`` is None, :meth:`update` stores whole prompts from slot 0 (prefill); else it stores one token a row
-    at ``slot`` [rows] and attention reads the first ``window`` slots.
+    at ``slot`` [B] in the first B rows, and attention reads their first ``window`` slots. What a former use left
+    behind lies past every row's length, where the mask hides it.
     """
 
     is_compileable = False
@@ -28,33 +29,41 @@ class DecodeCache:
     def __init__(self) -> None:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
+        self.rows = self.slots = 0
         self.slot: Tensor | None = None
         self.window = 0
-        self.capacity = 0
+
+    def reserve(self, *, rows: int, slots: int) -> bool:
+        """Make room; True when what was there did not do and is gone."""
+        if rows <= self.rows and slots <= self.slots:
+            return False
+        self.rows, self.slots = max(rows, self.rows), max(slots, self.slots)
+        self.keys, self.values = [], []
+        return True
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0  # positions and masks are given explicitly
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if self.slot is None:
-            self._store_prompts(keys, values, layer_idx)
+            if layer_idx == len(self.keys):
+                shape = (self.rows, keys.shape[1], self.slots, keys.shape[3])
+                self.keys.append(keys.new_zeros(shape))
+                self.values.append(values.new_zeros(shape))
+            self.keys[layer_idx][: keys.shape[0], :, : keys.shape[2]] = keys
+            self.values[layer_idx][: keys.shape[0], :, : keys.shape[2]] = values
             return keys, values
-        rows = torch.arange(keys.shape[0], device=keys.device)
-        self.keys[layer_idx][rows, :, self.slot] = keys[:, :, 0]
-        self.values[layer_idx][rows, :, self.slot] = values[:, :, 0]
-        return self.keys[layer_idx][:, :, : self.window], self.values[layer_idx][:, :, : self.window]
+        count = keys.shape[0]
+        index = torch.arange(count, device=keys.device)
+        all_keys, all_values = self.keys[layer_idx], self.values[layer_idx]
+        all_keys[index, :, self.slot] = keys[:, :, 0]
+        all_values[index, :, self.slot] = values[:, :, 0]
+        return all_keys[:count, :, : self.window], all_values[:count, :, : self.window]
 
-    def _store_prompts(self, keys: Tensor, values: Tensor, layer_idx: int) -> None:
-        for stored, new in ((self.keys, keys), (self.values, values)):
-            assert layer_idx == len(stored), "layers are filled in order, once"
-            room = new.new_zeros(new.shape[0], new.shape[1], self.capacity, new.shape[3])
-            room[:, :, : new.shape[2]] = new
-            stored.append(room)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep (or repeat) the given rows."""
-        self.keys = [tensor.index_select(0, rows) for tensor in self.keys]
-        self.values = [tensor.index_select(0, rows) for tensor in self.values]
+    def select(self, rows: Tensor, *, length: int) -> None:
+        """Move (or repeat) the given rows to the front; only the first ``length`` slots hold anything."""
+        for tensor in (*self.keys, *self.values):
+            tensor[: len(rows), :, :length] = tensor[:, :, :length].index_select(0, rows)
 
 
 def decode_attention(
@@ -67,11 +76,11 @@ def decode_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of prompts (mask None: causal) or of one token a row (mask [B, 1, 1, window])."""
+    """Causal attention of whole prompts, or of one token a row to the slots that ``attention_mask`` [B, 1, 1, window] shows."""
     batch, heads, length, width = query.shape
     groups = heads // key.shape[1]
-    if attention_mask is None:
-        output = scaled_dot_product_attention(query, key, value, is_causal=length > 1, scale=scaling, enable_gqa=groups > 1)
+    if length > 1:
+        output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1)
     else:
         folded = query.view(batch, key.shape[1], groups, width)
         output = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)

@@ -12,11 +12,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-SPREAD = 1e-6
-"""Rewards closer than this are equal: in float32 the std of eight equal rewards is not 0 (1.3e-7 for 1.2)."""
+from rlforge_cli.rollouts import SPREAD
 
 
-def has_spread(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, "P"]:
+def has_spread(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, P]:
     """Whether a group can teach anything: max - min of its scored rewards exceeds :data:`SPREAD`."""
     unscored = rewards.isnan()
     highest = rewards.masked_fill(unscored, -torch.inf).amax(-1)

@@ -57,7 +57,9 @@ class _ChunkedHead(torch.autograd.Function):
     """With p = softmax(z / T): d logp[t] / dz = (onehot(t) - p) / T, and d H / dz = -p (log p + H) / T."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head_weight: Tensor, targets: Tensor, temperature: float, chunk: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, head_weight: Tensor, targets: Tensor, temperature: float, chunk: int
+    ) -> tuple[Tensor, Tensor]:
         logprobs, entropies = [], []
         for rows, wanted in zip(hidden.split(chunk), targets.split(chunk), strict=True):
             logp = _log_softmax(rows, head_weight, temperature)
@@ -65,32 +67,38 @@ class _ChunkedHead(torch.autograd.Function):
             entropies.append(-(logp.exp() * logp).nansum(-1))  # 0 x -inf is 0 here
         ctx.save_for_backward(hidden, head_weight, targets)
         ctx.temperature, ctx.chunk = temperature, chunk
-        entropy = torch.cat(entropies)
-        ctx.entropy = entropy
-        return torch.cat(logprobs), entropy
+        ctx.entropy = torch.cat(entropies)
+        ctx.set_materialize_grads(False)  # an entropy without a use costs no backward pass
+        return torch.cat(logprobs), ctx.entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         grad_logprobs, grad_entropy = grads
         hidden, head_weight, targets = ctx.saved_tensors
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
         hidden_grads = []
         weight_grad = None
-        pieces = (tensor.split(ctx.chunk) for tensor in (hidden, targets, grad_logprobs, grad_entropy, ctx.entropy))
-        for rows, wanted, grad_logp, grad_h, entropy in zip(*pieces, strict=True):
-            logp = _log_softmax(rows, head_weight, ctx.temperature)
+        for start in range(0, len(targets), ctx.chunk):
+            part = slice(start, start + ctx.chunk)
+            logp = _log_softmax(hidden[part], head_weight, ctx.temperature)
             probabilities = logp.exp()
-            grad_logits = probabilities * -grad_logp.unsqueeze(-1)
-            grad_logits.scatter_add_(-1, wanted.unsqueeze(-1), grad_logp.unsqueeze(-1))
-            if grad_h.any():
+            grad_logits = torch.zeros_like(logp)
+            if grad_logprobs is not None:
+                upstream = grad_logprobs[part].unsqueeze(-1)
+                grad_logits -= probabilities * upstream
+                grad_logits.scatter_add_(-1, targets[part].unsqueeze(-1), upstream)
+            if grad_entropy is not None:
                 finite = logp.clamp(min=torch.finfo(logp.dtype).min)
-                grad_logits -= probabilities * (finite + entropy.unsqueeze(-1)) * grad_h.unsqueeze(-1)
+                grad_logits -= (
+                    probabilities * (finite + ctx.entropy[part].unsqueeze(-1)) * grad_entropy[part].unsqueeze(-1)
+                )
             grad_logits = (grad_logits / ctx.temperature).to(hidden.dtype)
             if wants_hidden:
                 hidden_grads.append(grad_logits @ head_weight)
             if wants_weight:
-                piece = grad_logits.T @ rows
-                # over many chunks a bfloat16 sum would lose the small terms
+                piece = grad_logits.T @ hidden[part]
+                if ctx.chunk < len(targets) and piece.dtype == torch.bfloat16:
+                    piece = piece.float()  # over many chunks a bfloat16 sum would lose the small terms
                 weight_grad = piece if weight_grad is None else weight_grad.add_(piece)
         return (
             torch.cat(hidden_grads) if wants_hidden else None,

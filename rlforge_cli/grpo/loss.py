@@ -18,7 +18,10 @@ LOG_RATIO_LIMIT = 20.0
 
 
 def kl_estimate(
-    logprobs: Float[Tensor, "*shape"], ref_logprobs: Float[Tensor, "*shape"], *, estimator: Literal["k1", "k2", "k3"] = "k3"
+    logprobs: Float[Tensor, "*shape"],
+    ref_logprobs: Float[Tensor, "*shape"],
+    *,
+    estimator: Literal["k1", "k2", "k3"] = "k3",
 ) -> Float[Tensor, "*shape"]:
     """KL(policy || reference) from the policy's own samples, a token (Schulman, joschu.net/blog/kl-approx.html).
 
@@ -42,7 +45,7 @@ def loss_denominator(completion_mask: Bool[Tensor, "B T"], *, aggregation: Aggre
 def grpo_loss(
     logprobs: Float[Tensor, "B T"],
     old_logprobs: Float[Tensor, "B T"],
-    advantages: Float[Tensor, "B"] | Float[Tensor, "B T"],
+    advantages: Float[Tensor, B] | Float[Tensor, "B T"],
     completion_mask: Bool[Tensor, "B T"],
     *,
     clip_low: float,

@@ -46,9 +46,13 @@ class Grade(msgspec.Struct, frozen=True):
 class Task(Protocol):
     """A source of problems and the grader that judges completions of them."""
 
-    name: str
-    grader_version: str
-    """Changes whenever a grade could; evaluations with different versions are not compared."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def grader_version(self) -> str:
+        """Changes whenever a grade could; evaluations with different versions are not compared."""
+        ...
 
     def problems(self, split: Split) -> list[Problem]:
         """The problems of a split, in a fixed order. The three splits are disjoint."""

@@ -27,7 +27,9 @@ def numbered(split: str, problems: list[Problem]) -> list[Problem]:
 def from_folder(folder: Path, split: str) -> list[Problem]:
     file = folder / f"{split}.jsonl"
     if not file.is_file():
-        raise UserError(f"data.path = {folder}: no {split}.jsonl in it; a GSM8K folder holds train.jsonl and test.jsonl")
+        raise UserError(
+            f"data.path = {folder}: no {split}.jsonl in it; a GSM8K folder holds train.jsonl and test.jsonl"
+        )
     return numbered(split, read_problems(file, split, answer=gold_answer))
 
 

@@ -40,10 +40,14 @@ def jsonl_task(path: Path, *, validation: int) -> TextTask:
         files = {name: path / f"{name}.jsonl" for name in names}
         missing = [files[name].name for name in ("train", "test") if not files[name].is_file()]
         if missing:
-            raise UserError(f"data.path = {path}: no {missing[0]} in it; a task folder holds train.jsonl and test.jsonl")
+            raise UserError(
+                f"data.path = {path}: no {missing[0]} in it; a task folder holds train.jsonl and test.jsonl"
+            )
         read = {name: read_problems(file, name) for name, file in files.items() if file.is_file()}
         given = read.get("validation", [])
-        return TextTask("jsonl", hold_out(read["train"], read["test"], validation=validation, task="jsonl", given=given))
+        return TextTask(
+            "jsonl", hold_out(read["train"], read["test"], validation=validation, task="jsonl", given=given)
+        )
     problems = sorted(read_problems(path, path.stem), key=rank)
     test, train = problems[::TEST_SHARE], [p for i, p in enumerate(problems) if i % TEST_SHARE]
     return TextTask("jsonl", hold_out(train, test, validation=validation, task="jsonl"))
@@ -63,7 +67,9 @@ def read_problems(path: Path, label: str, *, answer: Callable[[str], str] = str.
         if isinstance(gold, (int, float)) and not isinstance(gold, bool):
             gold = str(gold)
         if not isinstance(prompt, str) or not prompt.strip():
-            raise UserError(f"{where}: needs a text 'prompt' (or 'question'); it has {', '.join(map(repr, row)) or 'no keys'}")
+            raise UserError(
+                f"{where}: needs a text 'prompt' (or 'question'); it has {', '.join(map(repr, row)) or 'no keys'}"
+            )
         if not isinstance(gold, str) or not gold.strip():
             raise UserError(f"{where}: needs a non-empty 'answer'")
         try:

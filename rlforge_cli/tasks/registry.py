@@ -33,7 +33,9 @@ def load_task(config: DataConfig) -> Task:
         from rlforge_cli.tasks.jsonl import jsonl_task
 
         if not path or not Path(path).exists():
-            raise UserError(f"data.path = {path!r}: no such file or folder; task jsonl reads prompts and answers from it")
+            raise UserError(
+                f"data.path = {path!r}: no such file or folder; task jsonl reads prompts and answers from it"
+            )
         return jsonl_task(Path(path), validation=config.validation)
     if name.startswith("gym:"):
         from rlforge_cli.tasks.gym import gym_task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rlforge_cli.errors import UserError
 from rlforge_cli.tasks.base import Problem, Split
@@ -38,9 +38,9 @@ def hold_out(
     return {"train": rest, "validation": held, "test": list(test)}
 
 
-def unique(problems: Sequence[Problem] | object) -> list[Problem]:
+def unique(problems: Iterable[Problem]) -> list[Problem]:
     """The first problem of every prompt, in order."""
     seen: dict[str, Problem] = {}
-    for problem in problems:  # type: ignore[attr-defined]
+    for problem in problems:
         seen.setdefault(problem.prompt, problem)
     return list(seen.values())

@@ -1,0 +1,68 @@
+"""The `rlforge` command: registers the commands, and turns what they raise into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import typer
+from typer.core import TyperGroup
+
+from rlforge_cli import __version__
+from rlforge_cli.errors import RunFailed, Terminated, UserError
+
+
+class InOrder(TyperGroup):
+    def list_commands(self, ctx: object) -> list[str]:
+        return list(self.commands)
+
+
+app = typer.Typer(
+    cls=InOrder, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="The whole life of a GRPO experiment: what raised the score, and whether it really did.",
+)  # fmt: skip
+
+
+def show_version(value: bool) -> None:
+    if value:
+        print(f"rlforge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+COMMANDS = ("train", "eval", "compare", "grade", "ls", "show", "diff", "rm", "presets", "explain")
+
+
+def register() -> None:
+    """Each command lives in the module of its name, in a function of its name (``eval_`` where Python has it)."""
+    for name in COMMANDS:
+        module = importlib.import_module(
+            f"rlforge_cli.commands.{name}_" if name == "eval" else f"rlforge_cli.commands.{name}"
+        )
+        app.command(name)(getattr(module, name if hasattr(module, name) else f"{name}_"))
+
+
+def main() -> None:
+    """Run the command line; never shows a traceback for what a person can mend."""
+    # threads that spin while they wait make a busy machine ten times slower; must be set before torch loads
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    register()
+    try:
+        app()
+    except (UserError, RunFailed) as error:
+        print(f"rlforge: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2 if isinstance(error, UserError) else 1) from None
+    except Terminated:
+        raise SystemExit(143) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""rlforge rm"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rlforge_cli.commands.common import RunsDir, runs_folder
+
+
+def rm(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run, by id or path.")],
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Remove weights only; keep results.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Remove a run, or only its checkpoints (best/ and final/ stay, so that it can still be scored)."""
+    import shutil
+
+    from rlforge_cli import output
+    from rlforge_cli.errors import UserError
+    from rlforge_cli.run_dir import RunDir
+
+    found = RunDir.find(run, runs_folder(runs_dir))
+    if found.is_locked():
+        raise UserError(f"{found.id} is being written by pid {found.info().get('pid')}; stop it first")
+    target = found.checkpoints if checkpoints else found.path
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) if target.exists() else 0
+    if not yes and not typer.confirm(f"remove {target} ({size / 2**20:.1f} MiB)?", err=True):
+        raise typer.Exit(1)
+    shutil.rmtree(target, ignore_errors=checkpoints)
+    output.note(f"removed {target}")

@@ -1,0 +1,82 @@
+"""Everything `rlforge explain` knows: metrics, verdicts and knobs, under one roof."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from rlforge_cli import settings
+from rlforge_cli.config import Config
+from rlforge_cli.errors import UserError, nearest
+from rlforge_cli.metrics import METRICS
+
+KINDS = {"metrics": "metric", "verdicts": "verdict", "knobs": "knob"}
+
+VERDICTS = {
+    "better": "the whole 95 % interval of the difference, less the grader error, is above 0, and the adjusted p is below alpha",
+    "worse": "the same, below 0",
+    "no_material_difference": "the 90 % interval, widened by the grader error, lies inside the margin: shown to be equal enough",
+    "inconclusive": "neither is shown; the output says how many seeds or problems would decide",
+    "not_comparable": "the two were not asked the same, or graded the same; the reason is given",
+}
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Example: ``Entry(name="adv_std", kind="metric", meaning="spread of ...", details=["healthy: ..."])``."""
+
+    name: str
+    kind: str
+    meaning: str
+    details: list[str]
+
+
+def entries() -> list[Entry]:
+    found = [
+        Entry(
+            m.name,
+            "metric",
+            m.meaning,
+            [f"{label}: {text}" for label, text in (("formula", m.formula), ("healthy", m.healthy)) if text],
+        )
+        for m in METRICS
+    ]
+    found += [Entry(name, "verdict", meaning, []) for name, meaning in VERDICTS.items()]
+    return found + [knob(key) for key in settings.KEYS]
+
+
+def knob(key: str) -> Entry:
+    """A configuration key: meaning, type, default, short names."""
+    defaults = settings.flatten(Config())
+    short = [name for name, full in settings.short_names().items() if full == key]
+    details = [f"type: {type_text(settings.KEYS[key])}", f"default: {defaults[key]!r} (a preset may set another)"]
+    if short:
+        details.append(f"short: {', '.join(short)}")
+    details.append(f"set it with: --set {short[0] if short else key}=VALUE")
+    return Entry(key, "knob", settings.description(key), details)
+
+
+def type_text(hint: Any) -> str:
+    hint = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    if get_origin(hint) is Literal:
+        return " | ".join(get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"list of {get_args(hint)[0].__name__}"
+    return hint.__name__
+
+
+def find(name: str) -> Entry:
+    """The entry of a metric, verdict or knob (full or short name).
+
+    Raises:
+        UserError: there is none, with the nearest.
+    """
+    known = {entry.name: entry for entry in entries()}
+    if name in known:
+        return known[name]
+    short = settings.short_names()
+    if name in short:
+        return known[short[name]]
+    raise UserError(
+        f"nothing to explain under {name!r}{nearest(name, [*known, *short])}; `rlforge explain` lists everything"
+    )

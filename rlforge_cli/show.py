@@ -1,0 +1,157 @@
+"""What the commands about runs print for a person."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlforge_cli import output
+from rlforge_cli.progress import duration
+
+if TYPE_CHECKING:
+    from rlforge_cli.lineage import Plan
+    from rlforge_cli.run_dir import RunDir
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def interval(summary: dict[str, Any]) -> str:
+    low, high = summary["ci95"]
+    return f"{percent(summary['accuracy'])} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def change_text(changes: Sequence[dict[str, Any]] | None) -> str:
+    """``group_size 8→16``; the section is left out where the field says enough."""
+    return ", ".join(f"{c['key'].split('.')[-1]} {c['from']}→{c['to']}" for c in changes or [])
+
+
+def pairs(rows: Sequence[tuple[str, object]], *, title: str | None = None) -> None:
+    console = output.stdout()
+    if title:
+        console.print(output.cell(title, "bold"))
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        console.print(output.cell(f"  {name:<{width}}  {value}"))
+
+
+def plan(plan: Plan, *, as_json: bool) -> None:
+    from rlforge_cli.planning import plan as planned
+
+    facts = planned(plan.config)
+    control = plan.control.id if plan.control else f"preset {plan.preset}" if plan.preset else None
+    if as_json:
+        output.print_json({"plan": facts, "control": control, "changes": plan.changes, "notes": plan.notes})
+        return
+    rows: list[tuple[str, object]] = [("control", control), ("change", change_text(plan.changes) or "none")]
+    pairs([*rows, *facts.items()], title="plan (nothing was started)")
+
+
+def trained(run: RunDir, result: dict[str, Any]) -> None:
+    """The end of a training run."""
+    best = result["best"] or {}
+    seconds = result["seconds_per_step"]["total"]
+    info = run.info()
+    rows: list[tuple[str, object]] = [
+        ("status", result["status"]),
+        ("change", change_text(info.get("changes")) or "none"),
+        ("steps", result["steps"]),
+        ("best validation", f"{percent(best.get('val_accuracy'))} at step {best.get('step')}"),
+        (
+            "wall time",
+            f"{duration(result['wall_s'])} ({seconds:.3f} s a step)" if seconds else duration(result["wall_s"]),
+        ),
+        ("path", result["path"]),
+        ("next", f"rlforge eval {run.id}"),
+    ]
+    pairs(rows, title=run.id)
+
+
+def evaluated(summary: dict[str, Any]) -> None:
+    """The end of an evaluation; strict and flexible extraction apart."""
+    decoding = summary["decoding"]
+    how = "greedy" if not decoding["temperature"] else f"{decoding['samples']} samples at T {decoding['temperature']:g}"
+    rows: list[tuple[str, object]] = [
+        ("accuracy", f"{interval(summary)}  flexible extraction, 95 % interval"),
+        ("strict", f"{percent(summary['accuracy_strict'])}  asked format only"),
+        ("problems", f"{summary['n']} of {summary['task']} {summary['split']}, {how}"),
+        ("format followed", percent(summary["format_ok"])),
+        ("truncated", percent(summary["truncated_fraction"])),
+        ("mean tokens", f"{summary['mean_tokens']:.1f}"),
+    ]
+    rows += [(f"pass@{k}", percent(value)) for k, value in summary["pass_at_k"].items() if k != "1"]
+    if summary["grader_errors"]:
+        rows.append(("grader errors", summary["grader_errors"]))
+    for again in summary.get("repeat", []):
+        rows.append(
+            ("again", f"{percent(again['accuracy'])}: {again['different_completions']} of {again['n']} completions differ, "
+             f"{again['flipped_to_right']} turned right, {again['flipped_to_wrong']} wrong")
+        )  # fmt: skip
+    if summary["results"]:
+        rows.append(("results", summary["results"]))
+    pairs(rows, title=summary["subject"])
+
+
+def headline(run: RunDir) -> dict[str, Any]:
+    """The row of a run in `rlforge ls`; a damaged run is a row with its reason."""
+    import json
+
+    from rlforge_cli.errors import UserError
+
+    try:
+        info = run.info()
+    except UserError as error:
+        return {"run": run.id, "status": "damaged", "reason": str(error)}
+    row = {
+        key: info.get(key)
+        for key in ("status", "seed", "parent", "changes", "steps", "best", "note", "name", "task", "reason")
+    }
+    with contextlib.suppress(OSError, ValueError):
+        summary = json.loads((run.evals / "test.json").read_text(encoding="utf-8"))
+        row["test"] = {key: summary.get(key) for key in ("accuracy", "ci95", "n", "checkpoint")}
+    return {"run": run.id} | row
+
+
+def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
+    rows = [headline(run) for run in runs]
+    if as_json:
+        output.print_json({"runs": rows})
+        return
+    if not rows:
+        output.note("no runs yet: `rlforge train` makes one")
+        return
+    output.stdout().print(
+        output.table(
+            ["run", "status", "change", "seed", "steps", "validation", "test", "note"],
+            [
+                [
+                    r["run"], r["status"], change_text(r.get("changes")) or "-", show_value(r.get("seed")),
+                    show_value(r.get("steps")), percent((r.get("best") or {}).get("val_accuracy")),
+                    interval(r["test"]) if r.get("test") else "-", r.get("name") or r.get("note") or r.get("reason") or "",
+                ]
+                for r in rows
+            ],
+            right=(3, 4, 5, 6),
+        )
+    )  # fmt: skip
+
+
+def show_value(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+@contextlib.contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal's stderr; silent elsewhere."""
+    console = output.make_console(sys.stderr)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import Progress as Bar
+
+    with Bar(console=console, transient=True) as shown:
+        task = shown.add_task(title, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
