@@ -32,7 +32,7 @@ METRICS = (
     Metric("frac_groups_dropped", "share of generated groups that dynamic sampling dropped as dead", "", ""),
     Metric("kept_without_correct", "kept groups in which no completion is right: spread from format or truncation alone", "count", "few"),
     Metric("unscored", "completions that a reward left unscored", "count", "0"),
-    Metric("grader_errors", "internal errors of the grader; such a completion counts as wrong and is shown", "count", "0"),
+    Metric("grader_errors", "internal errors of the grader; such a completion is left unscored in training and counts as wrong in an evaluation", "count", "0"),
     Metric("loss", "objective of the first update; about 0 on policy, which is no fault", "see grpo/loss.py", "not a measure of learning"),
     Metric("grad_norm", "global norm of the gradient before clipping", "L2", "> 0, finite, steady"),
     Metric("clip_fraction", "share of trained tokens whose clip is active: the gauge of the learning rate", "low + high", "0 on the first update of a rollout; below 0.2"),

@@ -1,0 +1,31 @@
+"""What every test shares: quiet libraries, an own runs folder, and the shapes of grpo/ checked by jaxtyping."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # test processes share few cores
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+install_import_hook("rlforge_cli.grpo", "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test runs in an empty folder of its own, with none of the user's settings."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RLFORGE_RUNS", "RLFORGE_PRESET"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def gsm8k() -> Path:
+    """The real data set beside a checkout, or named by RLFORGE_GSM8K."""
+    folder = Path(os.environ.get("RLFORGE_GSM8K", Path(__file__).parents[2] / "shared" / "data" / "gsm8k"))
+    if not (folder / "train.jsonl").is_file():
+        pytest.skip("GSM8K is not here: set RLFORGE_GSM8K to a folder with train.jsonl and test.jsonl")
+    return folder
