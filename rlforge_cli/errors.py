@@ -27,7 +27,8 @@ def nearest(word: str, valid: Iterable[str]) -> str:
     Example: ``nearest("tempature", ["temperature", "lr"])`` -> ``" (did you mean 'temperature'?)"``.
     """
     options = list(valid)
-    close = difflib.get_close_matches(word, options, n=2, cutoff=0.6)
+    by_lower = {name.lower(): name for name in reversed(options)}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=2, cutoff=0.6)
     if close:
-        return " (did you mean " + " or ".join(repr(name) for name in close) + "?)"
+        return " (did you mean " + " or ".join(repr(by_lower[name]) for name in close) + "?)"
     return f" (valid: {', '.join(options)})" if 0 < len(options) <= 12 else ""

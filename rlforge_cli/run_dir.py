@@ -179,7 +179,7 @@ def write_json(path: Path, value: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(strict(value), file, allow_nan=False, indent=2, ensure_ascii=False)
+            json.dump(strict(value), file, allow_nan=False, indent=2)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
@@ -194,7 +194,7 @@ def json_line(record: dict[str, Any]) -> str:
     lost = [key for key, value in plain.items() if isinstance(value, float) and not math.isfinite(value)]
     if lost:
         plain["_nonfinite"] = lost
-    return json.dumps(strict(plain), allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(strict(plain), allow_nan=False) + "\n"  # ASCII: U+2028 or a lone surrogate cannot break a line
 
 
 class LineWriter:

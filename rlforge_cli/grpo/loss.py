@@ -56,7 +56,7 @@ def grpo_loss(
     entropy: Float[Tensor, "B T"] | None = None,
     entropy_coef: float = 0.0,
     aggregation: Aggregation = "sequence",
-    denominator: Tensor | float | None = None,
+    denominator: Tensor | float | int | None = None,
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """-min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + kl_coef KL - entropy_coef H, with r = exp(logprobs - old).
 

@@ -1,0 +1,202 @@
+"""Whole runs of the embedded preset: exact resume, interrupts, and what stands on disk afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlforge_cli import experiment, lineage
+from rlforge_cli.errors import RunFailed, UserError
+from rlforge_cli.run_dir import RunDir
+
+RUNS = Path("runs")
+SMALL = ["G=4", "P=2", "eval.problems=8", "eval.every=4", "checkpoint.every=4", "log.rollouts_every=2", "checkpoint.keep=-1"]
+
+
+def begin(*sets: str, **options) -> tuple[RunDir, lineage.Plan]:
+    plan = lineage.prepare(runs_dir=RUNS, sets=[*SMALL, *sets], **options)
+    return lineage.start(plan, RUNS), plan
+
+
+def run_to_end(*sets: str, **options) -> RunDir:
+    run, plan = begin(*sets, **options)
+    experiment.execute(run, plan.config, quiet=True)
+    return run
+
+
+def stable(record: dict) -> dict:
+    """A step's record without what depends on the clock."""
+    return {k: v for k, v in record.items() if not k.startswith("seconds_") and k != "tokens_per_s"}
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    """Ten uninterrupted steps with dynamic sampling, which resumed runs are compared with."""
+    folder = tmp_path_factory.mktemp("straight")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        return folder / run_to_end("steps=10", "oversample=1.5").path
+    finally:
+        os.chdir(before)
+
+
+def killed_after(step: int, monkeypatch) -> RunDir:
+    run, plan = begin("steps=10", "oversample=1.5")
+    from rlforge_cli.trainer import Trainer
+
+    original = Trainer.train_step
+
+    def train_step(self):
+        if self.step == step:
+            raise Stop
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_step", train_step)
+        with pytest.raises(Stop):
+            experiment.execute(run, plan.config, quiet=True)
+    return run
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_kill_and_resume_equal_a_straight_run(step, straight, monkeypatch):
+    run = killed_after(step, monkeypatch)
+    found, config = lineage.resumed(run.id, RUNS)
+    experiment.execute(found, config, resume=True, quiet=True)
+    expected, got = RunDir(straight), run
+    assert [stable(r) for r in got.metrics()] == [stable(r) for r in expected.metrics()]
+    weights, wanted = (load_file(r.final / "model.safetensors") for r in (got, expected))
+    assert all(torch.equal(weights[name], wanted[name]) for name in wanted)
+    assert got.info()["budget"] == expected.info()["budget"]
+    assert got.info()["best"] == expected.info()["best"]
+    samples, expected_samples = (
+        {(r["step"], r["id"], r["sample"]): r["completion"] for r in map(json.loads, run.rollouts_file.read_text().splitlines())}
+        for run in (got, expected)
+    )
+    assert samples == expected_samples
+
+
+def test_two_seeds_differ_and_one_seed_repeats():
+    runs = [run_to_end("steps=2", "eval.every=0", seed=seed) for seed in (0, 1, 0)]
+    completions = [[json.loads(line)["completion"] for line in run.rollouts_file.read_text().splitlines()] for run in runs]
+    ids = [[json.loads(line)["id"] for line in run.rollouts_file.read_text().splitlines()] for run in runs]
+    assert completions[0] == completions[2]
+    assert completions[0] != completions[1]
+    assert ids[0] != ids[1]
+
+
+def test_a_run_directory_holds_what_others_rely_on(straight):
+    run = RunDir(straight)
+    info = run.info()
+    assert info["id"] == run.id == "run-01"
+    assert info["status"] == "completed"
+    assert {"seed", "parent", "changes", "note", "versions", "git_commit", "host", "pid", "device", "started", "finished"} <= set(info)
+    assert set(info["budget"]) == {"completions_generated", "completions_trained", "tokens_generated"}
+    assert info["budget"]["completions_generated"] == 10 * 3 * 4
+    assert info["changes"] and all(set(change) == {"key", "from", "to"} for change in info["changes"])
+    assert run.config()["rollout"]["group_size"] == 4
+    assert [path.name for path in sorted(run.checkpoints.iterdir())] == ["step-000004", "step-000008", "step-000010"]
+    assert [record["step"] for record in run.metrics()] == list(range(11))
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(run.final)
+    tokenizer = AutoTokenizer.from_pretrained(run.final)
+    assert model.config.eos_token_id == tokenizer.eos_token_id
+    saved = load_file(run.final / "model.safetensors")
+    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items() if name in saved)
+
+
+def test_every_logged_metric_is_explained(straight):
+    from rlforge_cli.metrics import BY_NAME
+
+    logged = {key for record in RunDir(straight).metrics() for key in record}
+    assert logged - set(BY_NAME) == set()
+
+
+def test_a_run_without_signal_fails_with_its_reason_and_keeps_the_last_checkpoint(monkeypatch):
+    run, plan = begin("steps=12", "oversample=1.0", "train.max_skipped=3")
+    from rlforge_cli.trainer import Trainer
+
+    original = Trainer.sample_groups
+
+    def all_equal(self, problems, *, seed):
+        groups = original(self, problems, seed=seed)
+        if self.step < 4:
+            return groups
+        flat = [msgspec.structs.replace(g, scores=[g.scores[0]] * len(g.scores)) for g in groups]
+        return flat
+
+    monkeypatch.setattr(Trainer, "sample_groups", all_equal)
+    with pytest.raises(RunFailed, match="no learning signal: in 3 steps"):
+        experiment.execute(run, plan.config, quiet=True)
+    info = run.info()
+    assert info["status"] == "failed"
+    assert "no learning signal" in info["reason"]
+    assert (run.checkpoints / "step-000004").is_dir()
+    assert [r["skipped"] for r in run.metrics()[1:]] == [False] * 4 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["model.path=./nowhere"], "no such model folder"),
+        (["model.path=owner/model"], "not in the local cache.*--set model.path=FOLDER"),
+        (["task=gms8k"], "gsm8k"),
+        (["task=jsonl", "data.path=nothing.jsonl"], "no such file"),
+        (["device=cuda"], "no such CUDA device"),
+        (["device=gpu"], "not a device"),
+        (["length_penalty=0.9"], "use less than"),
+        (["reward.functions=nothere:f"], "nothere"),
+        (["max_prompt_tokens=2"], "max_prompt_tokens"),
+        (["adaptation=qlora"], "bitsandbytes"),
+        (["engine=vllm"], "rollout.engine"),
+    ],
+)
+def test_wrong_input_is_one_line_before_the_first_step(sets, message):
+    run, plan = begin(*sets)
+    with pytest.raises(UserError, match=message) as caught:
+        experiment.execute(run, plan.config, quiet=True)
+    assert "\n" not in str(caught.value)
+    assert run.info()["status"] == "failed"
+
+
+def command(*words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rlforge_cli", "train", "--preset", "tiny-arith", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "code", "status"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "interrupted"), (signal.SIGKILL, -9, "crashed")])
+def test_signals_end_a_run_in_order_and_lose_no_finished_step(sent, code, status):
+    process = command(*(word for text in SMALL for word in ("--set", text)), "--set", "steps=5000", "--set", "checkpoint.every=2")
+    run = RunDir(RUNS / "run-01")
+    deadline = time.monotonic() + 120
+    while not (run.metrics_file.exists() and len(run.metrics()) > 4) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert "Traceback" not in errors
+    assert run.info()["status"] == status
+    last = max(int(path.name.partition("-")[2]) for path in run.checkpoints.iterdir() if path.name.startswith("step-"))
+    logged = max(record["step"] for record in run.metrics())
+    assert last >= logged - (1 if code != -9 else 3)
+    if sent == signal.SIGINT:
+        assert f"rlforge train --resume {run.id}" in errors
+        assert run.info()["steps"] == last
