@@ -102,8 +102,8 @@ def score(
     Raises:
         UserError: unknown split, a limit over the split is no error.
     """
+    from rlforge_cli.engines.choose import make_engine
     from rlforge_cli.evaluation import evaluate, summarize
-    from rlforge_cli.experiment import make_engine
     from rlforge_cli.model import load_policy
     from rlforge_cli.prompts import PromptEncoder
     from rlforge_cli.rollouts import SamplingParams

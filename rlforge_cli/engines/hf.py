@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlforge_cli.engines.cuda_graph import ROWS, GraphedForward
 from rlforge_cli.engines.kv_cache import ATTENTION, DecodeCache, register_attention
+from rlforge_cli.engines.lean import is_lean, lean_step, rotary_table
 from rlforge_cli.engines.sampling import sample
 from rlforge_cli.rollouts import Completion, SamplingParams, finish
 
@@ -38,6 +39,8 @@ class HFEngine:
         self.batch_size = batch_size
         self.ends = frozenset(policy.end_ids)
         self.cache = DecodeCache()
+        self.lean = is_lean(policy.backbone.config)
+        self.table: tuple[Tensor, Tensor] | None = None
         # 4-bit layers allocate as they run, which a capture does not allow
         graphable = policy.device.type == "cuda" and not getattr(policy.causal, "is_quantized", False)
         self.graphed = GraphedForward(self._forward) if graphable else None
@@ -92,6 +95,10 @@ class HFEngine:
         """One decoding step: [B] tokens to be stored at [B] slots -> logits [B, V] of what follows."""
         self.cache.slot, self.cache.window = slots, window
         mask = (torch.arange(window, device=slots.device) <= slots[:, None])[:, None, None]
+        if self.table is not None:
+            return self.policy.head(
+                lean_step(self.policy.backbone, tokens, slots, mask, cache=self.cache, table=self.table)
+            )
         hidden = self.policy.hidden(
             tokens[:, None], position_ids=slots[:, None], attention_mask=mask, past_key_values=self.cache
         )
@@ -121,8 +128,11 @@ class HFEngine:
         n, limit = uniforms.shape[1:]
         total, longest = len(prompts) * n, max(map(len, prompts))
         rows_wanted = next((size for size in ROWS if size >= total), total) if self.graphed else total
-        if self.cache.reserve(rows=rows_wanted, slots=longest + limit) and self.graphed:
-            self.graphed.clear()
+        if self.cache.reserve(rows=rows_wanted, slots=longest + limit):
+            if self.lean:
+                self.table = rotary_table(self.policy.backbone, slots=self.cache.slots)
+            if self.graphed:
+                self.graphed.clear()
         logits, lengths = self._prefill(prompts)
         groups = torch.arange(len(prompts), device=device).repeat_interleave(n)
         self.cache.select(groups, length=longest)

@@ -1,0 +1,27 @@
+"""The engine that a configuration names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlforge_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from rlforge_cli.config import Config
+    from rlforge_cli.model import Policy
+    from rlforge_cli.rollouts import RolloutEngine
+
+
+def make_engine(config: Config, policy: Policy) -> RolloutEngine:
+    """The rollout engine that ``rollout.engine`` names.
+
+    Raises:
+        UserError: not available, or it cannot run this model.
+    """
+    if config.rollout.engine == "vllm":
+        raise UserError("rollout.engine = 'vllm': this version generates in process only; use --set rollout.engine=hf")
+    from rlforge_cli.engines.hf import HFEngine, unsupported_reason
+
+    if reason := unsupported_reason(policy.backbone.config):
+        raise UserError(f"model.path = {config.model.path!r}: the hf engine cannot decode it: {reason}")
+    return HFEngine(policy, batch_size=config.eval.batch_size)
