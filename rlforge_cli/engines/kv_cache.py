@@ -84,7 +84,7 @@ def decode_attention(
     else:
         folded = query.view(batch, key.shape[1], groups, width)
         output = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
-        output = output.view(batch, heads, 1, width)
+        output = output.reshape(batch, heads, 1, width)
     return output.transpose(1, 2).contiguous(), None
 
 
