@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from rlforge_cli.tasks.base import Problem, Task
 
 
+LAUNCH_OVERHEAD = {"cpu": 128, "cuda": 1024}
+"""What one more micro-batch costs, in token positions: below that, padding is cheaper."""
+
+
 class Row:
     """One completion that is trained on: [prompt, completion], its advantage, and the engine's log-probabilities."""
 
@@ -195,10 +199,15 @@ class Trainer:
         record["lr"] = records[-1]["lr"]
         return record
 
+    def micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Indices of ``rows``, micro-batch by micro-batch."""
+        overhead = LAUNCH_OVERHEAD.get(self.policy.device.type, 0)
+        return micro_batches([row.length for row in rows], size=self.config.train.micro_batch_size, overhead=overhead)
+
     def keep_old_logprobs(self, rows: Sequence[Row]) -> None:
         """Log-probabilities before this step's updates, which ratios of the second update on are taken to."""
         with torch.no_grad():
-            for indices in micro_batches([row.length for row in rows], size=self.config.train.micro_batch_size):
+            for indices in self.micro_batches(rows):
                 batch = make_batch([rows[i].prompt for i in indices], [rows[i].completion for i in indices])
                 logprobs, _ = self.policy.logprobs(batch, temperature=self.params.temperature)
                 for place, index in enumerate(indices):
@@ -213,7 +222,7 @@ class Trainer:
         sums: dict[str, Tensor] = {}
         worst = torch.zeros((), device=self.policy.device)
         loss_sum = torch.zeros((), device=self.policy.device)
-        for indices in micro_batches([row.length for row in rows], size=self.config.train.micro_batch_size):
+        for indices in self.micro_batches(rows):
             part = [rows[i] for i in indices]
             loss, metrics, gap = self.micro_loss(part, denominator=denominator[grpo.aggregation])
             loss.backward()

@@ -83,10 +83,17 @@ def test_mask_comes_from_lengths_not_from_ids():
     assert before.tolist() == [2, 7, 8, 3, 7, 8, 9, 9]
 
 
+@pytest.mark.parametrize("overhead", [0, 3, 100])
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_micro_batches_cover_every_row_once_longest_first(size):
-    lengths = [5, 9, 2, 9, 7]
-    parts = micro_batches(lengths, size=size)
-    flat = [row for part in parts for row in part]
-    assert flat == [1, 3, 4, 0, 2]
-    assert all(len(part) <= size for part in parts)
+def test_micro_batches_cover_every_row_once_longest_first(size, overhead):
+    parts = micro_batches([5, 9, 2, 9, 7], size=size, overhead=overhead)
+    assert [row for part in parts for row in part] == [1, 3, 4, 0, 2]
+    assert all(0 < len(part) <= size for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("overhead", "parts"), [(0, [[0, 1], [2], [3]]), (2, [[0, 1], [2, 3]]), (100, [[0, 1, 2, 3]]), (21, [[0, 1, 2, 3]])]
+)
+def test_cuts_weigh_padding_against_launches(overhead, parts):
+    # 10 10 4 3: one batch pads to 40 positions, two to 28, three to 27
+    assert micro_batches([10, 10, 4, 3], size=4, overhead=overhead) == parts

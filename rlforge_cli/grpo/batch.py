@@ -41,11 +41,24 @@ def make_batch(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[
     return Batch(input_ids, mask, completion_ids, torch.cat(source))
 
 
-def micro_batches(lengths: Sequence[int], *, size: int) -> list[list[int]]:
-    """Row indices in micro-batches of ``size``, the longest rows first.
+def micro_batches(lengths: Sequence[int], *, size: int, overhead: int = 0) -> list[list[int]]:
+    """Row indices in micro-batches of at most ``size``, the longest rows first.
 
-    Rows of like length share a micro-batch, so little is padding; and the longest one comes first, so that memory
-    that does not suffice shows at once. The order changes no result.
+    Rows of like length share a micro-batch, and the cuts are those of least cost: padded positions, plus ``overhead``
+    positions for every micro-batch (what launching one costs). The longest row comes first, so that memory that does
+    not suffice shows at once. The cuts change no result.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    return [order[start : start + size] for start in range(0, len(order), size)]
+    least = [0] + [0] * len(order)  # least[n]: cost of the first n rows in order
+    first = [0] * (len(order) + 1)  # first[n]: where the last micro-batch of that best cut begins
+    for end in range(1, len(order) + 1):
+        starts = range(max(0, end - size), end)
+        costs = [least[start] + (end - start) * lengths[order[start]] + overhead for start in starts]
+        least[end] = min(costs)
+        first[end] = starts[costs.index(least[end])]
+    parts = []
+    end = len(order)
+    while end:
+        parts.append(order[first[end] : end])
+        end = first[end]
+    return parts[::-1]
