@@ -104,15 +104,15 @@ def prepare(
     return Plan(config, control_run, name, changed, notes)
 
 
-def start(plan: Plan, runs_dir: Path) -> RunDir:
-    """A new run directory for ``plan``, ready to be executed."""
+def start(plan: Plan, runs_dir: Path, **labels: Any) -> RunDir:
+    """A new run directory for ``plan``, ready to be executed; ``labels`` are more keys of its run.json."""
     run = RunDir.create(runs_dir)
     run.write_config(msgspec.to_builtins(plan.config))
     run.update_info(
         id=run.id, status="created", seed=plan.config.train.seed, preset=plan.preset,
         parent=plan.control.id if plan.control else None, changes=plan.changes,
         name=plan.config.run.name, note=plan.config.run.note,
-        budget={"completions_generated": 0, "completions_trained": 0, "tokens_generated": 0},
+        budget={"completions_generated": 0, "completions_trained": 0, "tokens_generated": 0}, **labels,
     )  # fmt: skip
     return run
 
