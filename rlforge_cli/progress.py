@@ -100,13 +100,12 @@ class Progress:
         from rich.columns import Columns
         from rich.console import Group
         from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
 
         cells = [Text.assemble((f"{label} ", "dim"), (value, "bold")) for label, value in fields(record)]
         if self.best is not None:
             cells.append(Text.assemble(("best validation ", "dim"), (f"{self.best:.3f}", "bold green")))
-        return Group(
-            Text(head),
-            ProgressBar(total=self.total, completed=record["step"], width=min(60, self.console.width)),
-            Columns(cells),
-        )
+        line = Table.grid()  # a bar alone would not end its line
+        line.add_row(ProgressBar(total=self.total, completed=record["step"], width=min(60, self.console.width)))
+        return Group(Text(head), line, Columns(cells))
