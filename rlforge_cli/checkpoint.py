@@ -45,8 +45,8 @@ def publish(target: Path, write: Callable[[Path], None]) -> None:
         full = getattr(error, "errno", None) == errno.ENOSPC or isinstance(error, RuntimeError)
         reason = "no space left on the device" if full else (getattr(error, "strerror", None) or str(error))
         raise RunFailed(
-            f"{target}: could not be saved: {reason}; more than {mib(written)} needed, {mib(free)} free; earlier checkpoints "
-            "are untouched: free some space, then continue with `rlforge train --resume`"
+            f"{target}: could not be saved: {reason}; more than {mib(written)} needed, {mib(free)} free; earlier "
+            "checkpoints are untouched: free some space, then continue with `rlforge train --resume`"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -99,7 +99,8 @@ def prepare(
         )
     if config.rollout.top_p < 1 or config.rollout.top_k:
         notes.append(
-            "top_p/top_k: samples come from a truncated distribution that the trainer does not have; kl_sampling shows the gap"
+            "top_p/top_k: samples come from a truncated distribution that the trainer does not have; "
+            "kl_sampling shows the gap"
         )
     return Plan(config, control_run, name, changed, notes)
 

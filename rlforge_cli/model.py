@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,9 @@ class Policy:
         self.causal = causal
         self.backbone: Any = causal.get_decoder()
         self.reference: Any = reference
+        # transformers 5.24 renamed the argument
+        named = inspect.signature(self.backbone.forward).parameters
+        self.cache_keyword = "cache" if "cache" in named else "past_key_values"
         self.is_adapter = causal is not model
         self.end_ids = declared_end_ids(causal, tokenizer)
         self.parameter_count = sum(p.numel() for p in model.parameters())
@@ -56,10 +61,11 @@ class Policy:
         """[..., D] -> logits [..., V]."""
         return self.causal.get_output_embeddings()(hidden)
 
-    def hidden(self, input_ids: Tensor, **kwargs: Any) -> Tensor:
+    def hidden(self, input_ids: Tensor, *, cache: Any = None, **kwargs: Any) -> Tensor:
         """[B, L] -> last hidden states [B, L, D]."""
-        cached = "past_key_values" in kwargs
-        return self.backbone(input_ids=input_ids, use_cache=cached, **kwargs).last_hidden_state
+        if cache is not None:
+            kwargs[self.cache_keyword] = cache
+        return self.backbone(input_ids=input_ids, use_cache=cache is not None, **kwargs).last_hidden_state
 
     def logprobs(self, batch: Batch, *, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B, T] of the completion tokens at ``temperature``; 0 outside the mask."""
@@ -162,8 +168,8 @@ def load_pretrained(loader: Any, source: str, **kwargs: Any) -> Any:
             raise UserError(f"{source}: cannot be loaded as a model folder: {first_line(error)}") from None
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         raise UserError(
-            f"model {source!r}: not in the local cache and the hub could not be reached{offline}; download it where there "
-            "is a network and give its folder: --set model.path=FOLDER"
+            f"model {source!r}: not in the local cache and the hub could not be reached{offline}; download it where "
+            "there is a network and give its folder: --set model.path=FOLDER"
         ) from None
     except ValueError as error:
         raise UserError(f"{source}: cannot be loaded as a causal language model: {first_line(error)}") from None
@@ -230,6 +236,16 @@ def four_bit_config() -> Any:
     )
 
 
+@contextlib.contextmanager
+def without_peft_notes() -> Iterator[None]:
+    """peft still asks transformers for names that 5.24 renamed; that is between the two of them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="peft")
+        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+        yield
+
+
+@without_peft_notes()
 def with_adapter(model: Any, config: ModelConfig, saved: Path | None) -> Any:
     """``model`` frozen, with a new LoRA adapter (B = 0: it starts as the base) or a saved one."""
     from peft import LoraConfig, PeftModel, get_peft_model
@@ -240,8 +256,8 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None) -> Any:
     tied = {"lm_head", "embed_tokens"} & set(config.lora_targets)
     if tied and getattr(model.config, "tie_word_embeddings", False):
         raise UserError(
-            f"model.lora_targets holds {sorted(tied)[0]!r}, which this model ties to its other end: an adapter there would "
-            "change both or be lost at saving; leave it out"
+            f"model.lora_targets holds {sorted(tied)[0]!r}, which this model ties to its other end: an adapter there "
+            "would change both or be lost at saving; leave it out"
         )
     missing = [t for t in config.lora_targets if not any(name.endswith(t) for name, _ in model.named_modules())]
     if missing:

@@ -22,7 +22,7 @@ PIPE_WIDTH = 100_000
 
 
 def make_console(stream: TextIO) -> Console:
-    """A console on ``stream``: no markup, no emoji, no highlighting; plain and uncut unless ``stream`` is a terminal."""
+    """A console on ``stream``: no markup, no emoji, no highlighting; plain, uncut unless ``stream`` is a terminal."""
     from rich.console import Console
 
     if isinstance(stream, io.TextIOWrapper):

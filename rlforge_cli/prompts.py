@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PromptEncoder:
-    """Encodes problems with a tokenizer; the ids it returns are what the engine samples from and the policy trains on."""
+    """Encodes problems with a tokenizer; its ids are what the engine samples from and the policy trains on."""
 
     def __init__(self, tokenizer: Any, config: PromptConfig, *, max_tokens: int) -> None:
         self.tokenizer = tokenizer
@@ -76,8 +76,8 @@ class PromptEncoder:
         if problems and not fitting:
             shortest = min(len(self._known[problem.id]) for problem in problems)
             raise UserError(
-                f"every prompt is longer than rollout.max_prompt_tokens = {self.max_tokens} (the shortest has {shortest}); "
-                "raise that key"
+                f"every prompt is longer than rollout.max_prompt_tokens = {self.max_tokens} (the shortest has "
+                f"{shortest}); raise that key"
             )
         return fitting
 

@@ -20,7 +20,7 @@ SPREAD = 1e-6
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """Example: ``Completion(completion_ids=[5, 9, 2], sampling_logprobs=[-.1, -.7, -.01], finish_reason="stop", text="42")``."""
+    """Example: ``Completion(completion_ids=[5, 9], sampling_logprobs=[-.1, -.7], finish_reason="stop", text="42")``."""
 
     completion_ids: list[int]
     """As sampled, the end token included."""

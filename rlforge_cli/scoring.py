@@ -67,8 +67,8 @@ def run_artifact(run: RunDir, config: Config, wanted: str | None) -> tuple[str, 
     if not folders[name].is_dir():
         status = run.info().get("status")
         raise UserError(
-            f"{run.id} has no {name} model (it is {status}); continue it with `rlforge train --resume {run.id}`, or score "
-            f"another with --checkpoint {'|'.join(n for n, path in folders.items() if path.is_dir()) or 'base'}"
+            f"{run.id} has no {name} model (it is {status}); continue it with `rlforge train --resume {run.id}`, or "
+            f"score another with --checkpoint {'|'.join(n for n, path in folders.items() if path.is_dir()) or 'base'}"
         )
     return name, str(folders[name]), "validation" if name == "best" else None
 
@@ -97,7 +97,9 @@ def score(
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[dict[str, Any], list[Any]]:
-    """The summary and the per-problem results. With ``repeat`` 2 the same is scored again, in other batches: the A/A check.
+    """The summary and the per-problem results.
+
+    With ``repeat`` 2 the same is scored again, in other batches: the A/A check.
 
     Raises:
         UserError: unknown split, a limit over the split is no error.
@@ -132,9 +134,16 @@ def score(
         # other batch shapes: what changes then is how much greedy decoding depends on them
         chunk = 512 if index == 0 else 512 // (index + 1) + 1
         return evaluate(
-            engine, task=task, encoder=encoder, problems=problems, params=params, samples=samples, seed=seed, chunk=chunk,
+            engine,
+            task=task,
+            encoder=encoder,
+            problems=problems,
+            params=params,
+            samples=samples,
+            seed=seed,
+            chunk=chunk,
             progress=lambda done: progress(index * len(problems) + done, total),
-        )  # fmt: skip
+        )
 
     runs = [run(index) for index in range(repeat)]
     sizes = k or config.eval.k

@@ -87,9 +87,12 @@ def evaluated(summary: dict[str, Any]) -> None:
         rows.append(("grader errors", summary["grader_errors"]))
     for again in summary.get("repeat", []):
         rows.append(
-            ("again", f"{percent(again['accuracy'])}: {again['different_completions']} of {again['n']} completions differ, "
-             f"{again['flipped_to_right']} turned right, {again['flipped_to_wrong']} wrong")
-        )  # fmt: skip
+            (
+                "again",
+                f"{percent(again['accuracy'])}: {again['different_completions']} of {again['n']} completions differ, "
+                f"{again['flipped_to_right']} turned right, {again['flipped_to_wrong']} wrong",
+            )
+        )
     if summary["results"]:
         rows.append(("results", summary["results"]))
     pairs(rows, title=summary["subject"])
@@ -130,7 +133,8 @@ def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
                 [
                     r["run"], r["status"], change_text(r.get("changes")) or "-", show_value(r.get("seed")),
                     show_value(r.get("steps")), percent((r.get("best") or {}).get("val_accuracy")),
-                    interval(r["test"]) if r.get("test") else "-", r.get("name") or r.get("note") or r.get("reason") or "",
+                    interval(r["test"]) if r.get("test") else "-",
+                    r.get("name") or r.get("note") or r.get("reason") or "",
                 ]
                 for r in rows
             ],

@@ -1,4 +1,4 @@
-"""Optional places that also receive the metrics: TensorBoard, Weights & Biases, trackio. metrics.jsonl is the record."""
+"""Optional places that also get the metrics: TensorBoard, Weights & Biases, trackio. metrics.jsonl is the record."""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ def test_mean_and_std_are_of_each_group():
     rewards = torch.tensor([[1.2, 1.2, 0.2, 0.2], [0.2, 0.2, 0.2, 1.2]], dtype=torch.float64)
     expected = [[0.865875, 0.865875, -0.865875, -0.865875], [-0.4999, -0.4999, -0.4999, 1.4997]]
     torch.testing.assert_close(
-        group_advantages(rewards, std="sample", eps=1e-4), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-5
+        group_advantages(rewards, std="sample", eps=1e-4),
+        torch.tensor(expected, dtype=torch.float64),
+        rtol=0,
+        atol=1e-5,
     )
 
 

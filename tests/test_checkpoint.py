@@ -12,7 +12,9 @@ from rlforge_cli.errors import RunFailed, UserError
 FOLDER = Path("checkpoints")
 
 
-def save(step: int, *, keep: int = -1, write_model=lambda folder: (folder / "model.bin").write_bytes(b"x" * 4096)) -> Path:
+def save(
+    step: int, *, keep: int = -1, write_model=lambda folder: (folder / "model.bin").write_bytes(b"x" * 4096)
+) -> Path:
     return checkpoint.save(
         FOLDER, step, write_model=write_model, tensors={"w": torch.arange(3.0) + step}, state={"step": step}, keep=keep
     )
@@ -31,7 +33,12 @@ def test_what_is_saved_is_loaded():
 def test_steps_are_compared_as_numbers():
     for step in (9000, 9900, 10000, 1_000_000):
         save(step)
-    assert [p.name for p in checkpoint.all_checkpoints(FOLDER)] == ["step-009000", "step-009900", "step-010000", "step-1000000"]
+    assert [p.name for p in checkpoint.all_checkpoints(FOLDER)] == [
+        "step-009000",
+        "step-009900",
+        "step-010000",
+        "step-1000000",
+    ]
     assert checkpoint.last_checkpoint(FOLDER).name == "step-1000000"
     checkpoint.prune(FOLDER, keep=-1)
     assert len(names()) == 4
@@ -56,6 +63,7 @@ def test_a_kill_during_a_save_leaves_the_previous_checkpoint(moment):
     save(1)
     pid = os.fork()
     if pid == 0:  # a process that dies without any clean-up
+
         def model(folder: Path) -> None:
             if moment == "before the first file":
                 os._exit(9)

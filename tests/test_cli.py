@@ -145,7 +145,9 @@ def test_the_life_of_a_run_by_commands():
     assert (summary["n"], summary["split"]) == (20, "test")
     assert summary["repeat"][0]["n"] == 20
     assert Path("runs/run-01/evals/test-first20.jsonl").is_file()
-    sampled = json.loads(rlforge("eval", "run-01", "--limit", "5", "--samples", "4", "--k", "1", "--k", "4", "--json").stdout)
+    sampled = json.loads(
+        rlforge("eval", "run-01", "--limit", "5", "--samples", "4", "--k", "1", "--k", "4", "--json").stdout
+    )
     assert set(sampled["pass_at_k"]) == {"1", "4"}
     assert len(Path("runs/run-01/evals/test-x4-first5.jsonl").read_text().splitlines()) == 20
     assert rlforge("eval", "run-01", "--samples", "2", "--k", "4").returncode == 2

@@ -18,7 +18,9 @@ from rlforge_cli.tasks.grading import grade_number
 def results(rows: list[list[int]], *, strict: bool = False) -> list[Result]:
     """``rows[i]`` are the right (1) and wrong (0) samples of problem i."""
     return [
-        Result(f"p{i}", bool(right), bool(right) and strict, None, "1", "", False, 3, False) for i, row in enumerate(rows) for right in row
+        Result(f"p{i}", bool(right), bool(right) and strict, None, "1", "", False, 3, False)
+        for i, row in enumerate(rows)
+        for right in row
     ]
 
 
@@ -26,7 +28,9 @@ def test_strict_and_flexible_scores_stand_apart():
     rows = []
     for text in ("#### 5", "The answer is 5.", "\\boxed{5}", "#### 6"):
         grade = grade_number(text, "5")
-        rows.append(Result(text, grade.correct, grade.correct_strict, grade.prediction, "5", text, False, 3, grade.format_ok))
+        rows.append(
+            Result(text, grade.correct, grade.correct_strict, grade.prediction, "5", text, False, 3, grade.format_ok)
+        )
     summary = summarize(rows)
     assert (summary["accuracy"], summary["accuracy_strict"]) == (0.75, 0.25)
 
@@ -63,9 +67,14 @@ def test_problems_are_asked_in_order_and_progress_is_told():
     task = ToyTask(7)
     told: list[int] = []
     made = evaluate(
-        engine, task=task, encoder=PromptEncoder(engine_tokenizer(), PromptConfig(), max_tokens=9),
-        problems=task.problems("test"), params=SamplingParams(max_tokens=4, temperature=0.0), chunk=3, progress=told.append,
-    )  # fmt: skip
+        engine,
+        task=task,
+        encoder=PromptEncoder(engine_tokenizer(), PromptConfig(), max_tokens=9),
+        problems=task.problems("test"),
+        params=SamplingParams(max_tokens=4, temperature=0.0),
+        chunk=3,
+        progress=told.append,
+    )
     assert [r.id for r in made] == [p.id for p in task.problems("test")]
     assert all(r.correct and r.tokens == 2 and not r.truncated for r in made)
     assert told == [3, 6, 7]
@@ -88,6 +97,7 @@ def test_results_are_written_whole_and_readable():
     store(results([[1], [0]]), {"accuracy": 0.5}, Path("evals/test.jsonl"))
     lines = [json.loads(line) for line in Path("evals/test.jsonl").read_text().splitlines()]
     assert [(line["id"], line["correct"]) for line in lines] == [("p0", True), ("p1", False)]
-    assert {"id", "correct", "correct_strict", "prediction", "answer", "completion", "truncated", "tokens"} <= set(lines[0])
+    keys = {"id", "correct", "correct_strict", "prediction", "answer", "completion", "truncated", "tokens"}
+    assert keys <= set(lines[0])
     assert json.loads(Path("evals/test.json").read_text()) == {"accuracy": 0.5}
     assert sorted(path.name for path in Path("evals").iterdir()) == ["test.json", "test.jsonl"]

@@ -20,7 +20,15 @@ from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.run_dir import RunDir
 
 RUNS = Path("runs")
-SMALL = ["G=4", "P=2", "eval.problems=8", "eval.every=4", "checkpoint.every=4", "log.rollouts_every=2", "checkpoint.keep=-1"]
+SMALL = [
+    "G=4",
+    "P=2",
+    "eval.problems=8",
+    "eval.every=4",
+    "checkpoint.every=4",
+    "log.rollouts_every=2",
+    "checkpoint.keep=-1",
+]
 
 
 def begin(*sets: str, **options) -> tuple[RunDir, lineage.Plan]:
@@ -85,7 +93,10 @@ def test_kill_and_resume_equal_a_straight_run(step, straight, monkeypatch):
     assert got.info()["budget"] == expected.info()["budget"]
     assert got.info()["best"] == expected.info()["best"]
     samples, expected_samples = (
-        {(r["step"], r["id"], r["sample"]): r["completion"] for r in map(json.loads, run.rollouts_file.read_text().splitlines())}
+        {
+            (r["step"], r["id"], r["sample"]): r["completion"]
+            for r in map(json.loads, run.rollouts_file.read_text().splitlines())
+        }
         for run in (got, expected)
     )
     assert samples == expected_samples
@@ -93,7 +104,9 @@ def test_kill_and_resume_equal_a_straight_run(step, straight, monkeypatch):
 
 def test_two_seeds_differ_and_one_seed_repeats():
     runs = [run_to_end("steps=2", "eval.every=0", seed=seed) for seed in (0, 1, 0)]
-    completions = [[json.loads(line)["completion"] for line in run.rollouts_file.read_text().splitlines()] for run in runs]
+    completions = [
+        [json.loads(line)["completion"] for line in run.rollouts_file.read_text().splitlines()] for run in runs
+    ]
     ids = [[json.loads(line)["id"] for line in run.rollouts_file.read_text().splitlines()] for run in runs]
     assert completions[0] == completions[2]
     assert completions[0] != completions[1]
@@ -105,10 +118,12 @@ def test_a_run_directory_holds_what_others_rely_on(straight):
     info = run.info()
     assert info["id"] == run.id == "run-01"
     assert info["status"] == "completed"
-    assert {"seed", "parent", "changes", "note", "versions", "git_commit", "host", "pid", "device", "started", "finished"} <= set(info)
+    assert set(info) >= {"seed", "parent", "changes", "note", "versions", "git_commit", "host", "pid", "device"}
+    assert set(info) >= {"started", "finished"}
     assert set(info["budget"]) == {"completions_generated", "completions_trained", "tokens_generated"}
     assert info["budget"]["completions_generated"] == 10 * 3 * 4
-    assert info["changes"] and all(set(change) == {"key", "from", "to"} for change in info["changes"])
+    assert info["changes"]
+    assert all(set(change) == {"key", "from", "to"} for change in info["changes"])
     assert run.config()["rollout"]["group_size"] == 4
     assert [path.name for path in sorted(run.checkpoints.iterdir())] == ["step-000004", "step-000008", "step-000010"]
     assert [record["step"] for record in run.metrics()] == list(range(11))
@@ -138,8 +153,7 @@ def test_a_run_without_signal_fails_with_its_reason_and_keeps_the_last_checkpoin
         groups = original(self, problems, seed=seed)
         if self.step < 4:
             return groups
-        flat = [msgspec.structs.replace(g, scores=[g.scores[0]] * len(g.scores)) for g in groups]
-        return flat
+        return [msgspec.structs.replace(g, scores=[g.scores[0]] * len(g.scores)) for g in groups]
 
     monkeypatch.setattr(Trainer, "sample_groups", all_equal)
     with pytest.raises(RunFailed, match="no learning signal: in 3 steps"):
@@ -182,9 +196,14 @@ def command(*words: str) -> subprocess.Popen:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("sent", "code", "status"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "interrupted"), (signal.SIGKILL, -9, "crashed")])
+@pytest.mark.parametrize(
+    ("sent", "code", "status"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "interrupted"), (signal.SIGKILL, -9, "crashed")],
+)
 def test_signals_end_a_run_in_order_and_lose_no_finished_step(sent, code, status):
-    process = command(*(word for text in SMALL for word in ("--set", text)), "--set", "steps=5000", "--set", "checkpoint.every=2")
+    process = command(
+        *(word for text in SMALL for word in ("--set", text)), "--set", "steps=5000", "--set", "checkpoint.every=2"
+    )
     run = RunDir(RUNS / "run-01")
     deadline = time.monotonic() + 120
     while not (run.metrics_file.exists() and len(run.metrics()) > 4) and time.monotonic() < deadline:

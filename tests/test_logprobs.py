@@ -17,8 +17,12 @@ def inputs(dtype=torch.float64, rows=7, vocabulary=13, width=5):
 def test_temperature_divides_the_logits():
     # a head of one-hot rows makes the hidden state the logits
     logits = torch.tensor([[2.0, 1.0, 0.0]], dtype=torch.float64)
-    values = [token_logprobs(logits, torch.eye(3, dtype=torch.float64), torch.tensor([t]), temperature=0.6) for t in range(3)]
-    torch.testing.assert_close(torch.cat(values), torch.tensor([-0.2026, -1.8692, -3.5359], dtype=torch.float64), rtol=0, atol=1e-4)
+    values = [
+        token_logprobs(logits, torch.eye(3, dtype=torch.float64), torch.tensor([t]), temperature=0.6) for t in range(3)
+    ]
+    torch.testing.assert_close(
+        torch.cat(values), torch.tensor([-0.2026, -1.8692, -3.5359], dtype=torch.float64), rtol=0, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 7, 100])
@@ -31,14 +35,17 @@ def test_values_and_gradients_equal_the_plain_computation(chunk, temperature):
     torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1), rtol=0, atol=1e-12)
     upstream = torch.arange(7, dtype=torch.float64)
     ours = torch.autograd.grad((logprobs * upstream).sum() + (entropy * upstream).sum(), (hidden, weight))
-    wanted = (plain.gather(-1, targets[:, None])[:, 0] * upstream).sum() - ((plain.exp() * plain).sum(-1) * upstream).sum()
+    chosen, negentropy = plain.gather(-1, targets[:, None])[:, 0], (plain.exp() * plain).sum(-1)
+    wanted = (chosen * upstream).sum() - (negentropy * upstream).sum()
     for got, expected in zip(ours, torch.autograd.grad(wanted, (hidden, weight)), strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
 
 
 def test_gradcheck():
     hidden, weight, targets = inputs(rows=4)
-    assert torch.autograd.gradcheck(lambda h, w: logprobs_and_entropy(h, w, targets, temperature=0.7, chunk=3), (hidden, weight))
+    assert torch.autograd.gradcheck(
+        lambda h, w: logprobs_and_entropy(h, w, targets, temperature=0.7, chunk=3), (hidden, weight)
+    )
 
 
 def test_a_frozen_head_gets_no_gradient():

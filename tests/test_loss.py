@@ -81,7 +81,9 @@ def test_a_masked_completion_is_in_neither_numerator_nor_denominator():
 
 def test_no_trained_token_gives_zero_and_no_gradient():
     logprobs = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
-    loss, metrics = grpo_loss(logprobs, logprobs.detach(), tensor([1.0, 1.0]), torch.zeros(2, 3, dtype=torch.bool), **CLIP)
+    loss, metrics = grpo_loss(
+        logprobs, logprobs.detach(), tensor([1.0, 1.0]), torch.zeros(2, 3, dtype=torch.bool), **CLIP
+    )
     loss.backward()
     assert loss.item() == 0.0
     assert torch.equal(logprobs.grad, torch.zeros_like(logprobs))
@@ -122,7 +124,9 @@ def test_kl_is_logged_without_a_coefficient_and_pulls_only_with_one():
     dead = tensor([0.0])
     for kl_coef, pulled in ((0.0, False), (0.04, True)):
         logprobs.grad = None
-        loss, metrics = grpo_loss(logprobs, logprobs.detach(), dead, mask, kl_coef=kl_coef, ref_logprobs=reference, **CLIP)
+        loss, metrics = grpo_loss(
+            logprobs, logprobs.detach(), dead, mask, kl_coef=kl_coef, ref_logprobs=reference, **CLIP
+        )
         loss.backward()
         assert metrics["kl_ref"].item() == pytest.approx(math.exp(-0.5) + 0.5 - 1)
         assert loss.item() == pytest.approx(kl_coef * (math.exp(-0.5) - 0.5))

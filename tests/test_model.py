@@ -82,7 +82,8 @@ def test_gradients_of_micro_batches_are_summed_in_float32():
     for _ in range(3):
         loss_of(policy).backward()
     grads = [master.grad for master in optimizer.masters.values() if master.grad is not None]
-    assert grads and all(grad.dtype == torch.float32 for grad in grads)
+    assert grads
+    assert all(grad.dtype == torch.float32 for grad in grads)
     single = toy_policy(dtype=torch.bfloat16)
     once = MasterAdamW(single.trainable(), OptimizerConfig(), planned_updates=1)
     loss_of(single).backward()
@@ -111,7 +112,11 @@ def test_a_changed_weight_is_counted_and_the_norm_is_clipped():
 
 @pytest.mark.parametrize(
     ("schedule", "expected"),
-    [("constant", [0.5, 1, 1, 1, 1, 1]), ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25]), ("cosine", [0.5, 1, 1, 0.853553, 0.5, 0.146447])],
+    [
+        ("constant", [0.5, 1, 1, 1, 1, 1]),
+        ("linear", [0.5, 1, 1, 0.75, 0.5, 0.25]),
+        ("cosine", [0.5, 1, 1, 0.853553, 0.5, 0.146447]),
+    ],
 )
 def test_learning_rate_schedules(schedule, expected):
     config = OptimizerConfig(lr=1.0, warmup_steps=2, schedule=schedule)
@@ -130,7 +135,8 @@ def test_an_adapter_starts_as_the_base_and_alone_is_trained():
     with torch.no_grad():
         assert torch.equal(policy.logprobs(BATCH, temperature=1.0)[0], plain.logprobs(BATCH, temperature=1.0)[0])
     trainable = policy.trainable()
-    assert trainable and all("lora_" in name for name in trainable)
+    assert trainable
+    assert all("lora_" in name for name in trainable)
     assert len(trainable) == 2 * 7 * 2  # two layers, seven projections, A and B
 
 
@@ -168,7 +174,7 @@ def test_a_saved_adapter_is_an_adapter_folder(tmp_path):
 
 
 def test_adapters_on_tied_ends_and_unknown_modules_are_refused():
-    with pytest.raises(UserError, match="lm_head.*ties"):
+    with pytest.raises(UserError, match=r"lm_head.*ties"):
         adapted(lora_targets=("q_proj", "lm_head"))
     with pytest.raises(UserError, match="q_porj"):
         adapted(lora_targets=("q_porj",))

@@ -9,8 +9,9 @@ from rlforge_cli import progress as module
 from rlforge_cli.progress import Progress, duration, fields
 
 RECORD = {
-    "step": 1, "reward": 0.5, "reward/correctness": 0.4, "reward/format": 0.1, "accuracy": 0.4, "completion_length": 31.25,
-    "adv_std": 1.0, "zero_std_fraction": 0.125, "clip_fraction": 0.0, "kl_ref": 0.01, "entropy": 0.2, "tokens_per_s": 1234.5,
+    "step": 1, "reward": 0.5, "reward/correctness": 0.4, "reward/format": 0.1, "accuracy": 0.4,
+    "completion_length": 31.25, "adv_std": 1.0, "zero_std_fraction": 0.125, "clip_fraction": 0.0, "kl_ref": 0.01,
+    "entropy": 0.2, "tokens_per_s": 1234.5,
 }  # fmt: skip
 
 

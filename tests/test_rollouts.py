@@ -13,7 +13,9 @@ GRADE = ToyTask().grade("1", ToyTask().problems("train")[1])
 def group(rewards: list[float | None], name: str = "g") -> RolloutGroup:
     problem = ToyTask().problems("train")[0]
     completions = [Completion([1], [-1.0], "stop", name) for _ in rewards]
-    return RolloutGroup(problem, [1], completions, [GRADE] * len(rewards), [Scored({"correctness": r}, r) for r in rewards])
+    return RolloutGroup(
+        problem, [1], completions, [GRADE] * len(rewards), [Scored({"correctness": r}, r) for r in rewards]
+    )
 
 
 LIVE, DEAD = [1.2, 0.2, 0.2, 0.2], [0.2] * 4
@@ -21,9 +23,9 @@ LIVE, DEAD = [1.2, 0.2, 0.2, 0.2], [0.2] * 4
 
 @pytest.mark.parametrize(
     ("rewards", "live"),
-    [([1.2] * 8, False), ([0.2] * 8, False), ([0.7] * 8, False), ([-0.3] * 8, False), ([1.0] * 8, False), ([0.0] * 8, False),
-     ([1.2] * 7 + [0.2], True), ([0.2] * 7 + [-0.3], True), ([None] * 8, False), ([1.0] + [None] * 7, False),
-     ([1.0, 0.0] + [None] * 6, True)],
+    [([1.2] * 8, False), ([0.2] * 8, False), ([0.7] * 8, False), ([-0.3] * 8, False), ([1.0] * 8, False),
+     ([0.0] * 8, False), ([1.2] * 7 + [0.2], True), ([0.2] * 7 + [-0.3], True), ([None] * 8, False),
+     ([1.0] + [None] * 7, False), ([1.0, 0.0] + [None] * 6, True)],
 )  # fmt: skip
 def test_a_group_lives_by_the_spread_of_its_rewards(rewards, live):
     assert group(rewards).live is live
@@ -85,6 +87,8 @@ def test_order_is_a_walk_over_shuffled_epochs():
 
 
 def test_seeds_differ_by_purpose_and_position():
-    values = {derive(seed, purpose, step) for seed in range(3) for purpose in ("rollout", "order") for step in range(50)}
+    values = {
+        derive(seed, purpose, step) for seed in range(3) for purpose in ("rollout", "order") for step in range(50)
+    }
     assert len(values) == 300
     assert derive(0, "rollout", 1) == derive(0, "rollout", 1)

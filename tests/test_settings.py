@@ -131,11 +131,13 @@ def test_the_reference_control_is_as_published():
     ("name", "expected"),
     [
         ("qwen3-1.7b-lora", {"model.path": "Qwen/Qwen3-1.7B", "model.adaptation": "lora", "model.lora_rank": 16,
-                             "rollout.group_size": 8, "rollout.prompts": 8, "train.micro_batch_size": 1, "optimizer.lr": 2e-5,
-                             "optimizer.beta2": 0.98, "rollout.memory_share": 0.35, "grpo.kl_coef": 0.0}),
+                             "rollout.group_size": 8, "rollout.prompts": 8, "train.micro_batch_size": 1,
+                             "optimizer.lr": 2e-5, "optimizer.beta2": 0.98, "rollout.memory_share": 0.35,
+                             "grpo.kl_coef": 0.0}),
         ("qwen3-8b-qlora", {"model.path": "Qwen/Qwen3-8B", "model.adaptation": "qlora", "model.lora_rank": 16,
-                            "rollout.group_size": 4, "rollout.prompts": 4, "train.micro_batch_size": 1, "optimizer.lr": 2e-5,
-                            "rollout.max_tokens": 512, "rollout.memory_share": 0.30, "rollout.sleep": True}),
+                            "rollout.group_size": 4, "rollout.prompts": 4, "train.micro_batch_size": 1,
+                            "optimizer.lr": 2e-5, "rollout.max_tokens": 512, "rollout.memory_share": 0.30,
+                            "rollout.sleep": True}),
     ],
 )  # fmt: skip
 def test_the_adapter_presets(name, expected):

@@ -14,7 +14,9 @@ from rlforge_cli.tasks.splits import hold_out
 
 def write(path: Path, rows: list) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8"
+    )
     return path
 
 
@@ -42,7 +44,9 @@ def test_a_prompt_of_test_is_left_out_of_train():
     task = jsonl(Path("d"), validation=5)
     train, held, test = ({p.prompt for p in task.problems(split)} for split in SPLITS)
     assert (len(train), len(held), len(test)) == (20, 5, 10)
-    assert not (train & held or train & test or held & test)
+    assert not train & held
+    assert not train & test
+    assert not held & test
 
 
 def test_a_given_validation_file_is_used():
@@ -97,7 +101,9 @@ def test_too_few_problems_for_three_splits():
         jsonl(write(Path("a.jsonl"), many(10)), validation=50)
 
 
-@pytest.mark.parametrize(("task", "nearest"), [("gms8k", "gsm8k"), ("arithmetics", "arithmetic"), ("", "arithmetic, gsm8k")])
+@pytest.mark.parametrize(
+    ("task", "nearest"), [("gms8k", "gsm8k"), ("arithmetics", "arithmetic"), ("", "arithmetic, gsm8k")]
+)
 def test_an_unknown_task_names_the_nearest(task, nearest):
     with pytest.raises(UserError, match=nearest):
         load_task(DataConfig(task=task))
@@ -123,7 +129,9 @@ def test_gsm8k_as_published(gsm8k):
     assert sizes["validation"] == 400
     assert 7060 <= sizes["train"] <= 7473 - 400
     prompts = [{p.prompt for p in task.problems(split)} for split in SPLITS]
-    assert not (prompts[0] & prompts[1] or prompts[0] & prompts[2] or prompts[1] & prompts[2])
+    assert not prompts[0] & prompts[1]
+    assert not prompts[0] & prompts[2]
+    assert not prompts[1] & prompts[2]
     first = task.problems("test")[0]
     assert (first.id, first.answer) == ("gsm8k-test-0000", "18")
     assert task.grade("So she makes $18.\n#### 18", first).correct_strict
@@ -132,7 +140,8 @@ def test_gsm8k_as_published(gsm8k):
 def test_hash_is_of_ids_prompts_and_answers_in_order():
     a, b = Problem("a", "x", "1"), Problem("b", "y", "2")
     assert problems_hash([a, b]) == problems_hash([Problem("a", "x", "1"), b])
-    assert len({problems_hash(p) for p in ([a, b], [b, a], [a], [Problem("a", "x", "2"), b], [Problem("a", "x1", ""), b])}) == 5
+    different = ([a, b], [b, a], [a], [Problem("a", "x", "2"), b], [Problem("a", "x1", ""), b])
+    assert len({problems_hash(problems) for problems in different}) == 5
 
 
 def test_validation_does_not_depend_on_the_order_of_train():

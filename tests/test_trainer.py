@@ -30,7 +30,12 @@ def make_trainer(config: Config, *, policy=None, engine=None, task=None) -> Trai
     task = task or ToyTask()
     encoder = PromptEncoder(policy.tokenizer, PromptConfig(), max_tokens=64)
     return Trainer(
-        config, policy=policy, engine=engine or HFEngine(policy), task=task, encoder=encoder, problems=task.problems("train")
+        config,
+        policy=policy,
+        engine=engine or HFEngine(policy),
+        task=task,
+        encoder=encoder,
+        problems=task.problems("train"),
     )
 
 
@@ -57,9 +62,12 @@ def gradients(size: int, order: list[int], *, aggregation: str, kl_coef: float =
     )
     trainer = make_trainer(config, policy=policy)
     kept: dict[str, torch.Tensor] = {}
-    trainer.optimizer.step = lambda *, grad_norm: kept.update(  # type: ignore[method-assign]
-        {name: p.grad.clone() for name, p in policy.trainable().items()}
-    ) or 0.0
+
+    def keep(*, grad_norm: float) -> float:
+        kept.update({name: p.grad.clone() for name, p in policy.trainable().items()})
+        return 0.0
+
+    trainer.optimizer.step = keep  # type: ignore[method-assign]
     made = rows()
     trainer.one_update([made[i] for i in order])
     return kept
@@ -70,10 +78,13 @@ def test_gradients_do_not_depend_on_micro_batch_padding_or_order(aggregation):
     straight = list(range(8))
     reference = gradients(8, straight, aggregation=aggregation)
     assert max(g.abs().max() for g in reference.values()) > 0.01
-    for size, order in ((1, straight), (2, straight), (3, straight), (8, [5, 2, 7, 0, 3, 1, 6, 4]), (2, straight[::-1])):
+    shuffled = [5, 2, 7, 0, 3, 1, 6, 4]
+    for size, order in ((1, straight), (2, straight), (3, straight), (8, shuffled), (2, straight[::-1])):
         other = gradients(size, order, aggregation=aggregation)
         for name, gradient in reference.items():
-            torch.testing.assert_close(other[name], gradient, rtol=0, atol=1e-6, msg=lambda m, n=name, s=size: f"{n}, {s}: {m}")
+            torch.testing.assert_close(
+                other[name], gradient, rtol=0, atol=1e-6, msg=lambda m, n=name, s=size: f"{n}, {s}: {m}"
+            )
 
 
 def test_the_first_on_policy_update_has_ratio_one_and_no_loss_but_a_gradient():
@@ -111,7 +122,8 @@ def test_several_updates_a_rollout_move_the_ratio_away_from_one():
 def test_reward_components_are_logged_apart_and_add_up():
     record = make_trainer(configuration()).train_step()
     parts = [value for key, value in record.items() if key.startswith("reward/")]
-    assert {key for key in record if key.startswith("reward/")} == {"reward/correctness", "reward/format", "reward/truncation"}
+    names = {key for key in record if key.startswith("reward/")}
+    assert names == {"reward/correctness", "reward/format", "reward/truncation"}
     assert sum(parts) == pytest.approx(record["reward"], abs=1e-6)
 
 
@@ -148,7 +160,9 @@ def test_without_dynamic_sampling_dead_groups_still_feel_the_kl():
         with torch.no_grad():
             next(iter(policy.model.parameters())).add_(0.1)
         engine = ScriptedEngine(lambda call, group, sample: [1, 2, 16])
-        trainer = make_trainer(configuration(grpo={"kl_coef": kl_coef}), policy=policy, engine=engine, task=AlwaysFormat())
+        trainer = make_trainer(
+            configuration(grpo={"kl_coef": kl_coef}), policy=policy, engine=engine, task=AlwaysFormat()
+        )
         record = trainer.train_step()
         assert record["zero_std_fraction"] == 1.0
         assert (record["grad_norm"] > 1e-6) == moved
@@ -206,9 +220,7 @@ def test_the_schedule_counts_updates_not_steps():
     config = msgspec.structs.replace(config, rollout=msgspec.structs.replace(config.rollout, oversample=1.0))
     trainer = make_trainer(config, engine=engine, task=PaysOddSamples())
     trainer.optimizer.adamw.step = lambda: None  # type: ignore[method-assign]
-    call_records = []
-    for _ in range(10):
-        call_records.append(trainer.train_step())
+    call_records = [trainer.train_step() for _ in range(10)]
     assert sum(r["skipped"] for r in call_records) == 2
     assert trainer.optimizer.updates == 8
     assert trainer.optimizer.lr_at(trainer.optimizer.updates) == pytest.approx(0.2)
@@ -217,7 +229,9 @@ def test_the_schedule_counts_updates_not_steps():
 class PaysOddSamples(ToyTask):
     def grade(self, completion, problem):
         right = completion in ("1", "3")
-        return msgspec.structs.replace(super().grade(completion, problem), correct=right, correct_strict=right, format_ok=False)
+        return msgspec.structs.replace(
+            super().grade(completion, problem), correct=right, correct_strict=right, format_ok=False
+        )
 
 
 def test_weights_are_synced_before_the_first_generate_and_after_every_update():
@@ -231,7 +245,9 @@ def test_weights_are_synced_before_the_first_generate_and_after_every_update():
 @pytest.mark.parametrize(("steps", "limit", "expected"), [(3, 0, 3), (10, 40, 2), (10, 32, 2), (10, 31, 1)])
 def test_a_budget_of_completions_ends_the_run(steps, limit, expected):
     engine = ScriptedEngine(lambda call, group, sample: [sample, 16])
-    trainer = make_trainer(configuration(train={"steps": steps, "max_completions": limit}), engine=engine, task=PaysOddSamples())
+    trainer = make_trainer(
+        configuration(train={"steps": steps, "max_completions": limit}), engine=engine, task=PaysOddSamples()
+    )
     while not trainer.finished:
         trainer.train_step()
     assert trainer.step == expected

@@ -72,7 +72,9 @@ class ToyTask:
         return Grade(correct=right, correct_strict=right, format_ok=right, prediction=completion.strip() or None)
 
 
-def toy_policy(*, seed: int = 0, dtype: torch.dtype = torch.float32, tied: bool = True, reference: bool = True) -> Policy:
+def toy_policy(
+    *, seed: int = 0, dtype: torch.dtype = torch.float32, tied: bool = True, reference: bool = True
+) -> Policy:
     """A two-layer Qwen3 of 18 tokens, random weights large enough that its choices differ."""
     import copy
 

@@ -100,7 +100,7 @@ class HFEngine:
                 lean_step(self.policy.backbone, tokens, slots, mask, cache=self.cache, table=self.table)
             )
         hidden = self.policy.hidden(
-            tokens[:, None], position_ids=slots[:, None], attention_mask=mask, past_key_values=self.cache
+            tokens[:, None], position_ids=slots[:, None], attention_mask=mask, cache=self.cache
         )
         return self.policy.head(hidden[:, -1])
 
@@ -116,7 +116,7 @@ class HFEngine:
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
         self.cache.slot = None
         hidden = self.policy.hidden(
-            ids.to(device), position_ids=positions, attention_mask=mask, past_key_values=self.cache
+            ids.to(device), position_ids=positions, attention_mask=mask, cache=self.cache
         )
         return self.policy.head(hidden[torch.arange(len(prompts), device=device), lengths - 1]), lengths
 

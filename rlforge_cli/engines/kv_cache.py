@@ -76,7 +76,7 @@ def decode_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Causal attention of whole prompts, or of one token a row to the slots that ``attention_mask`` [B, 1, 1, window] shows."""
+    """Causal attention of whole prompts, or of one token a row to what ``attention_mask`` [B, 1, 1, window] shows."""
     batch, heads, length, width = query.shape
     groups = heads // key.shape[1]
     if length > 1:

@@ -16,12 +16,13 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention
 from rlforge_cli.engines.kv_cache import DecodeCache
 
 ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3"})
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 def is_lean(config: Any) -> bool:
     """Whether :func:`lean_step` computes what this model's own forward pass would."""
     rope = getattr(config, "rope_parameters", None) or {}
-    return config.model_type in ARCHITECTURES and rope.get("rope_type", "default") in ("default", "linear", "llama3", "yarn")
+    return config.model_type in ARCHITECTURES and rope.get("rope_type", "default") in ROPE_TYPES
 
 
 def rotary_table(decoder: Any, *, slots: int) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def filtered_logits(logits: Tensor, *, temperature: float, top_p: float = 1.0, t
 def sample(
     logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float = 1.0, top_k: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Tokens [B] and their log-probabilities [B] under the distribution sampled from; temperature 0 takes the likeliest.
+    """Tokens [B] and their log-probabilities [B] under the distribution sampled from; temperature 0 takes the top one.
 
     ``uniform`` [B] in [0, 1) decides. Greedy log-probabilities are those at temperature 1.
     """

@@ -41,7 +41,7 @@ def from_hub(split: str) -> list[Problem]:
     except (OSError, ValueError) as error:  # datasets raises either when neither hub nor cache has it
         reason = str(error).strip().partition("\n")[0]
         raise UserError(
-            f"data.task = 'gsm8k': {HUB_NAME} could not be had from the hub or its cache ({reason}); give a local folder "
-            "of train.jsonl and test.jsonl: --set data.path=FOLDER"
+            f"data.task = 'gsm8k': {HUB_NAME} could not be had from the hub or its cache ({reason}); give a local "
+            "folder of train.jsonl and test.jsonl: --set data.path=FOLDER"
         ) from None
     return numbered(split, [Problem("", row["question"], gold_answer(row["answer"])) for row in data])

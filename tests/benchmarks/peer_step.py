@@ -49,10 +49,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder, per_device_train_batch_size=64, gradient_accumulation_steps=1, num_generations=8,
-            max_completion_length=64, max_steps=steps, learning_rate=5e-5, warmup_steps=5, lr_scheduler_type="constant_with_warmup",
-            adam_beta2=0.98, beta=0.0, epsilon=0.2, epsilon_high=0.28, temperature=1.0, loss_type="grpo", bf16=False,
-            use_cpu=True, gradient_checkpointing=False, logging_steps=1, report_to=[], save_strategy="no", disable_tqdm=True,
-            model_init_kwargs={"dtype": "float32"}, seed=0,
+            max_completion_length=64, max_steps=steps, learning_rate=5e-5, warmup_steps=5,
+            lr_scheduler_type="constant_with_warmup", adam_beta2=0.98, beta=0.0, epsilon=0.2, epsilon_high=0.28,
+            temperature=1.0, loss_type="grpo", bf16=False, use_cpu=True, gradient_checkpointing=False, logging_steps=1,
+            report_to=[], save_strategy="no", disable_tqdm=True, model_init_kwargs={"dtype": "float32"}, seed=0,
         )  # fmt: skip
         source = model_source(EMBEDDED)
         trainer = GRPOTrainer(
