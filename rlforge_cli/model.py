@@ -214,11 +214,19 @@ def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
         model = with_adapter(model, config, adapter.parent if adapter.is_file() else None)
         reference = None
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        if config.adaptation != "full":
-            model.enable_input_require_grads()  # a frozen embedding would cut the graph
+        recompute_activations(model)
     model.train()
     return Policy(model, tokenizer, reference=reference)
+
+
+def recompute_activations(model: Any) -> None:
+    """Gradient checkpointing, also where the embedding is frozen: without input gradients LoRA's B would stay 0."""
+    options = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):  # the name since transformers 5.24
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
+    model.enable_input_require_grads()
 
 
 def four_bit_config() -> Any:

@@ -10,7 +10,7 @@ from toys import ToyTokenizer, toy_policy
 from rlforge_cli.config import ModelConfig, OptimizerConfig
 from rlforge_cli.errors import UserError
 from rlforge_cli.grpo.batch import make_batch
-from rlforge_cli.model import Policy, load_policy, with_adapter
+from rlforge_cli.model import Policy, load_policy, recompute_activations, with_adapter
 from rlforge_cli.optimizer import MasterAdamW
 
 BATCH = make_batch([[1, 2], [3]], [[4, 5, 16], [6, 7]])
@@ -144,8 +144,7 @@ def test_an_adapter_starts_as_the_base_and_alone_is_trained():
 def test_every_lora_b_moves_also_with_gradient_checkpointing(checkpointing):
     policy = adapted()
     if checkpointing:
-        policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        policy.model.enable_input_require_grads()
+        recompute_activations(policy.model)
     base = copy.deepcopy({n: p for n, p in policy.model.named_parameters() if "lora_" not in n})
     stepped(policy, lr=0.01, steps=2)
     moved = {name: p.abs().max().item() > 0 for name, p in policy.trainable().items() if "lora_B" in name}
