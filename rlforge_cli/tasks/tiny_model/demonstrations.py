@@ -48,10 +48,10 @@ TAUGHT = Habits(care=0.5, needless_care=0.15, slip=0.0)
 SPOILED = Habits(care=0.3, needless_care=0.1, slip=0.85)
 
 MIXES = {
-    1: Mix(asked=0.42, guess=0.08, marker=0.40, ramble=0.10),
-    2: Mix(asked=0.40, guess=0.08, marker=0.42, ramble=0.10),
-    3: Mix(asked=0.34, guess=0.08, marker=0.46, ramble=0.12),
-    4: Mix(asked=0.30, guess=0.08, marker=0.34, ramble=0.28),
+    1: Mix(asked=0.45, guess=0.08, marker=0.37, ramble=0.10),
+    2: Mix(asked=0.43, guess=0.08, marker=0.39, ramble=0.10),
+    3: Mix(asked=0.37, guess=0.08, marker=0.43, ramble=0.12),
+    4: Mix(asked=0.33, guess=0.08, marker=0.31, ramble=0.28),
 }
 """By number of operations: longer sums are rambled over more often."""
 
