@@ -38,7 +38,10 @@ def root(
     pass
 
 
-COMMANDS = ("train", "eval", "compare", "grade", "ls", "show", "diff", "rm", "presets", "explain")
+COMMANDS = (
+    "plan", "smoke", "train", "eval", "doctor", "compare", "seeds", "rounds", "report", "audit", "grade",
+    "ls", "show", "diff", "rm", "presets", "explain",
+)  # fmt: skip
 
 
 def register() -> None:

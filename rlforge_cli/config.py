@@ -52,6 +52,8 @@ class DataConfig(Section, frozen=True):
     task: Annotated[str, doc("arithmetic, gsm8k, jsonl, or gym:NAME (a reasoning-gym generator)")] = "arithmetic"
     path: Annotated[str, doc("a local folder (gsm8k) or folder/file (jsonl) instead of the hub")] = ""
     validation: Annotated[int, doc("problems held out of train; checkpoints are chosen on them", ge=1)] = 200
+    difficulty: Annotated[str, doc("train only on problems with a pass rate in this band, such as 0.1-0.9")] = ""
+    difficulty_from: Annotated[str, doc("where pass rates come from: an eval's .jsonl on the train split")] = ""
 
 
 class PromptConfig(Section, frozen=True):
@@ -131,6 +133,7 @@ class TrainConfig(Section, frozen=True):
     seed: Annotated[int, doc("of data order and sampling", ge=0)] = 0
     micro_batch_size: Annotated[int, doc("completions a forward pass; never changes the result", ge=1)] = 2
     max_skipped: Annotated[int, doc("stop after this many steps in a row without an update", ge=1)] = 5
+    stop_on_collapse: Annotated[bool, doc("end a run that doctor would call lost: NaN, collapse, KL runaway")] = False
 
 
 class CheckpointConfig(Section, frozen=True):
@@ -217,6 +220,11 @@ def check(config: Config) -> None:
         raise UserError(f"rollout.oversample = {rollout.oversample:g}: use 0 (off) or at least 1, such as 1.5")
     if rollout.max_rounds > 1 and not rollout.oversample:
         raise UserError("rollout.max_rounds needs dynamic sampling: add --set oversample=1.5")
+    if bool(config.data.difficulty) != bool(config.data.difficulty_from):
+        raise UserError(
+            "data.difficulty (a band such as 0.1-0.9) and data.difficulty_from (the .jsonl of `rlforge eval RUN "
+            "--split train --samples 8`) go together: set both"
+        )
     prompts = total // rollout.group_size if total else rollout.prompts
     if prompts % grpo.updates:
         valid = [n for n in range(1, prompts + 1) if prompts % n == 0]

@@ -1,4 +1,4 @@
-"""A run from configuration to finished artifacts: start, resume, train, validate, keep the best, finish or fail cleanly."""
+"""A run from configuration to finished artifacts: start, resume, train, validate, keep the best, finish or fail."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rlforge_cli import __version__, checkpoint
+from rlforge_cli import __version__, checkpoint, difficulty
+from rlforge_cli.collapse import CollapseWatch
 from rlforge_cli.config import Config
+from rlforge_cli.engines.choose import make_engine, require_engine
 from rlforge_cli.errors import RunFailed, Terminated, UserError
 from rlforge_cli.output import note
 from rlforge_cli.run_dir import LineWriter, RunDir
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from rlforge_cli.model import Policy
     from rlforge_cli.progress import Progress
     from rlforge_cli.prompts import PromptEncoder
-    from rlforge_cli.rollouts import RolloutEngine
     from rlforge_cli.tasks.base import Problem, Task
     from rlforge_cli.trainer import Trainer
 
@@ -73,15 +74,27 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def make_engine(config: Config, policy: Policy) -> RolloutEngine:
-    """The rollout engine that ``rollout.engine`` names."""
-    if config.rollout.engine == "vllm":
-        raise UserError("rollout.engine = 'vllm': this version generates in process only; use --set rollout.engine=hf")
-    from rlforge_cli.engines.hf import HFEngine, unsupported_reason
+def preflight(config: Config) -> None:
+    """What can be known to be wrong before a run's folder exists: reward, task, device, model, engine.
 
-    if reason := unsupported_reason(policy.backbone.config):
+    Raises:
+        UserError: the first of them that is.
+    """
+    from transformers import AutoConfig
+
+    from rlforge_cli.engines.hf import unsupported_reason
+    from rlforge_cli.model import load_pretrained, model_source, quiet_transformers, resolve_device
+    from rlforge_cli.rewards import check_reward
+    from rlforge_cli.tasks.registry import load_task
+
+    check_reward(config.reward, config.rollout.max_tokens)
+    difficulty.chosen(load_task(config.data).problems("train"), config.data)
+    resolve_device(config.model.device)
+    require_engine(config)
+    with quiet_transformers():
+        architecture = load_pretrained(AutoConfig, model_source(config.model.path))
+    if reason := unsupported_reason(architecture):
         raise UserError(f"model.path = {config.model.path!r}: the hf engine cannot decode it: {reason}")
-    return HFEngine(policy, batch_size=config.eval.batch_size)
 
 
 class Experiment:
@@ -113,7 +126,7 @@ class Experiment:
     def _make_trainer(self) -> Trainer:
         from rlforge_cli.trainer import Trainer
 
-        train = self.task.problems("train")
+        train = difficulty.chosen(self.task.problems("train"), self.config.data)
         self.problems = self.encoder.fitting(train)
         self.too_long = len(train) - len(self.problems)
         return Trainer(
@@ -135,15 +148,15 @@ class Experiment:
         self.best = state["best"]
         checkpoint.restore_set_aside(self.run.best)
 
-    def save_checkpoint(self) -> Path:
+    def save_checkpoint(self, *, keep: int | None = None) -> Path:
         return checkpoint.save(
             self.run.checkpoints, self.trainer.step, write_model=self.policy.save,
             tensors={"optimizer": self.trainer.optimizer.state_dict()},
-            state={"trainer": self.trainer.state(), "best": self.best}, keep=self.config.checkpoint.keep,
+            state={"trainer": self.trainer.state(), "best": self.best}, keep=keep or self.config.checkpoint.keep,
         )  # fmt: skip
 
     def validate(self) -> dict[str, Any]:
-        """Greedy accuracy on the validation problems; a new best is published as ``best/`` (step 0 is the start model)."""
+        """Greedy accuracy on validation problems; a new best is published as ``best/`` (step 0 is the start model)."""
         from rlforge_cli.evaluation import accuracy, evaluate
         from rlforge_cli.rollouts import SamplingParams
 
@@ -169,7 +182,7 @@ class Experiment:
         """All remaining steps; validation, checkpoints and samples as the configuration says.
 
         Raises:
-            RunFailed: too many steps in a row without an update.
+            RunFailed: too many steps in a row without an update, or a run that is lost (train.stop_on_collapse).
         """
         trainer, config = self.trainer, self.config
         trainer.engine.sync_weights(step=trainer.step)  # also after a resume: the engine may hold other weights
@@ -177,6 +190,7 @@ class Experiment:
             record = {"step": 0} | self.validate()
             writers.metrics(record)
             progress.note(f"step 0: validation {record['val_accuracy']:.3f} on {len(self.validation)} problems")
+        watch = CollapseWatch(self.run, config, step=trainer.step) if config.train.stop_on_collapse else None
         while not trainer.finished:
             record = trainer.train_step()
             try:
@@ -191,8 +205,10 @@ class Experiment:
             if config.log.rollouts_every and trainer.step % config.log.rollouts_every == 0:
                 writers.rollouts(trainer.step, trainer.last_rollout)
             progress.step(record)
+            if watch is not None:
+                watch.see(record)
             if config.checkpoint.every and trainer.step % config.checkpoint.every == 0 and not trainer.finished:
-                self.save_checkpoint()
+                self.save_checkpoint(keep=watch.keep() if watch is not None else None)
                 self.run.update_info(budget=trainer.budget, best=self.best)
             if trainer.skipped_in_a_row >= config.train.max_skipped:
                 raise RunFailed(skipped_reason(record, trainer.skipped_in_a_row))
@@ -207,12 +223,12 @@ def skipped_reason(record: dict[str, Any], count: int) -> str:
     if record["groups_kept"] == 0:
         return (
             f"no learning signal: in {count} steps in a row no group's rewards had any spread (zero_std_fraction "
-            f"{record['zero_std_fraction']:.2f}, accuracy {record['accuracy']:.2f}); use easier or harder problems, a larger G, "
-            "or a denser reward"
+            f"{record['zero_std_fraction']:.2f}, accuracy {record['accuracy']:.2f}); use easier or harder problems, "
+            "a larger G, or a denser reward"
         )
     return (
-        f"{count} steps in a row had a gradient or loss that is not finite (grad_norm {record.get('grad_norm')}); weights were "
-        "left as they were: lower optimizer.lr, or use model.dtype=float32"
+        f"{count} steps in a row had a gradient or loss that is not finite (grad_norm {record.get('grad_norm')}); "
+        "weights were left as they were: lower optimizer.lr, or use model.dtype=float32"
     )
 
 

@@ -11,7 +11,7 @@ from rlforge_cli.config import Config
 from rlforge_cli.errors import UserError, nearest
 from rlforge_cli.metrics import METRICS
 
-KINDS = {"metrics": "metric", "verdicts": "verdict", "knobs": "knob"}
+KINDS = {"metrics": "metric", "checks": "check", "verdicts": "verdict", "knobs": "knob"}
 
 VERDICTS = {
     "better": "the whole 95 % interval of the difference, less the grader error, is above 0, and the adjusted p is below alpha",
@@ -42,7 +42,21 @@ def entries() -> list[Entry]:
         for m in METRICS
     ]
     found += [Entry(name, "verdict", meaning, []) for name, meaning in VERDICTS.items()]
-    return found + [knob(key) for key in settings.KEYS]
+    return found + checks(taken={entry.name for entry in found}) + [knob(key) for key in settings.KEYS]
+
+
+def checks(*, taken: set[str]) -> list[Entry]:
+    """Smoke's gates and doctor's rules; one that shares a metric's name (``adv_std``) is listed as ``check adv_std``."""
+    from rlforge_cli.checks import REWARD_GATES
+    from rlforge_cli.checks.doctor_table import RULES
+    from rlforge_cli.checks.table import GATES
+
+    known: dict[str, Entry] = {}
+    for where, rows in (("smoke", GATES), ("smoke --rewards", REWARD_GATES), ("doctor", RULES)):
+        for row in rows:
+            name = f"check {row.name}" if row.name in taken else row.name
+            known.setdefault(name, Entry(name, "check", row.asks, [f"in: rlforge {where}", f"threshold: {row.reason}"]))
+    return list(known.values())
 
 
 def knob(key: str) -> Entry:

@@ -52,4 +52,22 @@ def plan(config: Config) -> dict[str, Any]:
         "completions": planned_completions(config),
         "completion_tokens_at_most": planned_completions(config) * rollout.max_tokens,
         "validations": 1 + (train.steps // config.eval.every if config.eval.every else 0),
+    } | predicted(config)
+
+
+def predicted(config: Config) -> dict[str, Any]:
+    """Peak memory and time on the device here, or on the reference experiment's card; empty for an unknown model.
+
+    A CPU has no prediction: what fits there depends on what else runs, and `rlforge smoke` measures the time.
+    """
+    from rlforge_cli import memory
+
+    device = None if config.model.device == "cpu" else memory.device_gib()
+    forecast = memory.predict_for(config, gpu_gib=device[0] if device else memory.REFERENCE_GIB)
+    if forecast is None:
+        return {}
+    return {
+        "predicted_peak_gib": round(forecast.peak_gib, 2),
+        "predicted_seconds_per_step": round(forecast.seconds_per_step, 2),
+        "predicted_for": device[1] if device else f"a card of {memory.REFERENCE_GIB:g} GiB (none is here)",
     }

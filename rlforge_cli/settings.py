@@ -23,7 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SECTIONS: dict[str, type] = {name: kind for name, kind in get_type_hints(Config).items()}
+SECTIONS: dict[str, type] = get_type_hints(Config)
 KEYS: dict[str, Any] = {
     f"{section}.{field}": hint
     for section, kind in SECTIONS.items()
@@ -46,7 +46,8 @@ SHORT = {
 NOT_THE_RECIPE = frozenset(
     {
         "run", "log", "checkpoint", "train.seed", "train.max_completions", "data.path", "model.device",
-        "train.micro_batch_size", "model.gradient_checkpointing", "eval.batch_size", "rollout.memory_share", "rollout.sleep",
+        "train.micro_batch_size", "model.gradient_checkpointing", "eval.batch_size", "rollout.memory_share",
+        "rollout.sleep", "train.stop_on_collapse", "data.difficulty_from",
     }
 )  # fmt: skip
 """Sections and keys that say where, how fast or under which label a run happens, not what it does."""

@@ -56,6 +56,25 @@ def test_wrong_words_end_with_two_and_say_what_is_wrong(words, code, message):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("length_penalty=0.9", "use less than"),
+        ("model.path=owner/model", "local cache"),
+        ("model.path=.", "no config.json"),
+        ("task=gms8k", "gsm8k"),
+        ("engine=vllm", "rollout.engine"),
+        ("device=cuda:7", "no such CUDA device"),
+    ],
+)
+def test_what_cannot_run_leaves_no_run_behind(setting, message):
+    done = rlforge("train", "--set", setting)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not Path("runs").exists()
+
+
 def test_an_own_error_is_one_line():
     done = rlforge("train", "--set", "completions=24", "--set", "G=5")
     assert done.stderr.count("\n") == 1

@@ -25,6 +25,9 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of data order and sampling.")] = None,
     note: Annotated[str | None, typer.Option(help="Why this run exists.")] = None,
     resume: Annotated[str | None, typer.Option(help="Continue a run exactly from its last checkpoint.")] = None,
+    stop_on_collapse: Annotated[
+        bool, typer.Option("--stop-on-collapse", help="End a run that is lost (NaN, collapse, KL runaway).")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     runs_dir: RunsDir = None,
@@ -33,11 +36,12 @@ def train(
     """Train a policy with GRPO; writes a run directory and prints its summary."""
     from rlforge_cli import lineage, output, show
     from rlforge_cli.errors import UserError
-    from rlforge_cli.experiment import execute
+    from rlforge_cli.experiment import execute, preflight
 
     folder = runs_folder(runs_dir)
     if resume is not None:
-        given = (preset, base, control, seed, note, equal_samples or None, equal_steps or None, dry_run or None)
+        given = (preset, base, control, seed, note, equal_samples or None, equal_steps or None, dry_run or None,
+                 stop_on_collapse or None)  # fmt: skip
         if any(value is not None for value in given):
             raise UserError(
                 "--resume continues a run as it is: it takes only --set steps=N, --quiet and --json beside it"
@@ -47,6 +51,7 @@ def train(
         if equal_samples and equal_steps:
             raise UserError("--equal-samples and --equal-steps exclude each other")
         words = [*(sets or []), *([f"run.note={note}"] if note is not None else [])]
+        words += ["train.stop_on_collapse=true"] if stop_on_collapse else []
         budget = "samples" if equal_samples else "steps" if equal_steps else None
         plan = lineage.prepare(
             runs_dir=folder, preset=preset, base=base, control=control, sets=words, seed=seed, budget=budget
@@ -56,6 +61,7 @@ def train(
         if dry_run:
             show.plan(plan, as_json=as_json)
             return
+        preflight(plan.config)
         run, config = lineage.start(plan, folder), plan.config
     result = execute(run, config, resume=resume is not None, quiet=quiet)
     if as_json:

@@ -12,14 +12,23 @@ if TYPE_CHECKING:
     from rlforge_cli.rollouts import RolloutEngine
 
 
+def require_engine(config: Config) -> None:
+    """Refuse an engine that is not there.
+
+    Raises:
+        UserError: with the one that is.
+    """
+    if config.rollout.engine == "vllm":
+        raise UserError("rollout.engine = 'vllm': this version generates in process only; use --set rollout.engine=hf")
+
+
 def make_engine(config: Config, policy: Policy) -> RolloutEngine:
     """The rollout engine that ``rollout.engine`` names.
 
     Raises:
         UserError: not available, or it cannot run this model.
     """
-    if config.rollout.engine == "vllm":
-        raise UserError("rollout.engine = 'vllm': this version generates in process only; use --set rollout.engine=hf")
+    require_engine(config)
     from rlforge_cli.engines.hf import HFEngine, unsupported_reason
 
     if reason := unsupported_reason(policy.backbone.config):

@@ -1,0 +1,48 @@
+"""`rlforge doctor`: what a run's curves say is wrong, with the evidence and what to do. Silent where nothing is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rlforge_cli.checks.curves import Curves
+from rlforge_cli.checks.doctor_table import false_alarms, run_rules
+from rlforge_cli.jsonl import read_records
+from rlforge_cli.lineage import run_config
+from rlforge_cli.run_dir import RunDir
+
+ENOUGH = 40
+"""Steps that trends need: two blocks of 20."""
+
+
+def curves(run: RunDir) -> Curves:
+    """What the rules look at, from a run's files."""
+    config = run_config(run)
+    records = run.metrics()
+    sampled = read_records(run.rollouts_file)[0] if run.rollouts_file.exists() else []
+    return Curves(
+        config=config,
+        records=[r for r in records if r["step"] > 0],
+        validations=[
+            (r["step"], r["val_accuracy"]) for r in records if isinstance(r.get("val_accuracy"), (int, float))
+        ],
+        validation_problems=min(config.eval.problems or config.data.validation, config.data.validation),
+        completions=[
+            (r["step"], str(r.get("id")), r["completion"])
+            for r in sampled
+            if isinstance(r.get("step"), int) and isinstance(r.get("completion"), str)
+        ],
+    )
+
+
+def diagnose(run: RunDir) -> dict[str, Any]:
+    """``{"run", "status": healthy|alarms|lost, "steps", "alarms": [check, ...], "rules", "note"}``."""
+    found = curves(run)
+    checks = run_rules(found)
+    alarms = [check for check in checks if check.status in ("warn", "fail")]
+    status = "lost" if any(c.status == "fail" for c in alarms) else "alarms" if alarms else "healthy"
+    steps = len(found.records)
+    rows = [msgspec.to_builtins(check) | {"false_alarms": false_alarms(check.name)} for check in alarms]
+    short = f"only {steps} steps: trends need {ENOUGH}" if steps < ENOUGH else None
+    return {"run": run.id, "status": status, "steps": steps, "alarms": rows, "rules": len(checks), "note": short}
