@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from rlforge_cli.errors import UserError
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
+from rlforge_cli.hub import settle_offline
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
@@ -161,14 +161,15 @@ def model_source(path: str) -> str:
 
 def load_pretrained(loader: Any, source: str, **kwargs: Any) -> Any:
     """``loader.from_pretrained``, with the errors a person can mend as one line."""
+    if not Path(source).is_dir():
+        settle_offline()
     try:
         return loader.from_pretrained(source, **kwargs)
     except OSError as error:
         if Path(source).is_dir():
             raise UserError(f"{source}: cannot be loaded as a model folder: {first_line(error)}") from None
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         raise UserError(
-            f"model {source!r}: not in the local cache and the hub could not be reached{offline}; download it where "
+            f"model {source!r}: not in the local cache and the hub could not be reached; download it where "
             "there is a network and give its folder: --set model.path=FOLDER"
         ) from None
     except ValueError as error:

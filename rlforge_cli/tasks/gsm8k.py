@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlforge_cli.errors import UserError
+from rlforge_cli.hub import settle_offline
 from rlforge_cli.tasks.base import Problem
 from rlforge_cli.tasks.grading import gold_answer
 from rlforge_cli.tasks.jsonl import TextTask, read_problems
@@ -34,6 +35,7 @@ def from_folder(folder: Path, split: str) -> list[Problem]:
 
 
 def from_hub(split: str) -> list[Problem]:
+    settle_offline()
     from datasets import load_dataset
 
     try:
