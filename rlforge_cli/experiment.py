@@ -1,77 +1,26 @@
-"""A run from configuration to finished artifacts: start, resume, train, validate, keep the best, finish or fail."""
+"""A run in memory: its parts from a configuration, the loop around a step, validation, checkpoints, the best model."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
-import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from rlforge_cli import __version__, checkpoint, difficulty
+from rlforge_cli import checkpoint, difficulty
 from rlforge_cli.collapse import CollapseWatch
 from rlforge_cli.config import Config
 from rlforge_cli.engines.choose import make_engine, require_engine
-from rlforge_cli.errors import RunFailed, Terminated, UserError
-from rlforge_cli.output import note
-from rlforge_cli.run_dir import LineWriter, RunDir
+from rlforge_cli.errors import RunFailed, UserError
+from rlforge_cli.run_dir import RunDir
 
 if TYPE_CHECKING:
     from rlforge_cli.model import Policy
     from rlforge_cli.progress import Progress
     from rlforge_cli.prompts import PromptEncoder
+    from rlforge_cli.run_log import Writers
     from rlforge_cli.tasks.base import Problem, Task
     from rlforge_cli.trainer import Trainer
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM raises :class:`rlforge_cli.errors.Terminated` in the main thread, so that a run ends in order."""
-
-    def stop(*_: object) -> None:
-        raise Terminated
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    names = ("torch", "transformers", "peft", "vllm", "bitsandbytes", "numpy")
-    found = {"rlforge": __version__, "python": platform.python_version()}
-    for name in names:
-        with contextlib.suppress(ImportError):
-            found[name] = version(name)
-    return found
-
-
-def git_commit() -> str | None:
-    """The commit of the current folder, or None outside a repository."""
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def preflight(config: Config) -> None:
@@ -230,159 +179,3 @@ def skipped_reason(record: dict[str, Any], count: int) -> str:
         f"{count} steps in a row had a gradient or loss that is not finite (grad_norm {record.get('grad_norm')}); "
         "weights were left as they were: lower optimizer.lr, or use model.dtype=float32"
     )
-
-
-class Writers:
-    """The run's line files and sinks."""
-
-    def __init__(self, run: RunDir, config: Config) -> None:
-        from rlforge_cli.sinks import open_sinks
-
-        self.sinks = open_sinks(config.log.sinks, run.path, msgspec.to_builtins(config))
-        self._metrics = LineWriter(run.metrics_file)
-        self._rollouts = LineWriter(run.rollouts_file)
-        self.groups = config.log.rollouts
-
-    def metrics(self, record: dict[str, Any]) -> None:
-        self._metrics.write(record)
-        for sink in self.sinks:
-            sink.log(record)
-
-    def rollouts(self, step: int, collected: Any) -> None:
-        """A sample of completions with their reward components."""
-        for group in collected.generated[: self.groups]:
-            for index, (c, grade, score) in enumerate(zip(group.completions, group.grades, group.scores, strict=True)):
-                self._rollouts.write(
-                    {
-                        "step": step, "id": group.problem.id, "sample": index, "prompt": group.problem.prompt,
-                        "answer": group.problem.answer, "completion": c.text, "prediction": grade.prediction,
-                        "correct": grade.correct, "reward": score.total, "components": score.components,
-                        "finish_reason": c.finish_reason, "tokens": len(c.completion_ids),
-                    }
-                )  # fmt: skip
-
-    def close(self) -> None:
-        self._metrics.close()
-        self._rollouts.close()
-        for sink in self.sinks:
-            sink.close()
-
-
-def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
-    """Run (or continue) to the end, whatever the end is; run.json always says which.
-
-    Returns:
-        The JSON object of `rlforge train`.
-
-    Raises:
-        UserError: found before the first step; RunFailed: the run itself failed; KeyboardInterrupt, Terminated.
-    """
-    from rlforge_cli.progress import Progress
-
-    with run.writing(), terminable():
-        mark_running(run)
-        experiment = None
-        writers = None
-        begin = time.perf_counter()
-        try:
-            with checkpoint.clean_start(run.checkpoints) as left:
-                pass
-            experiment = Experiment(run, config)
-            done = 0
-            if resume and (path := checkpoint.last_checkpoint(run.checkpoints)) is not None:
-                experiment.restore(path)
-                done = experiment.trainer.step
-            writers = Writers(run, config)
-            run.update_info(device=device_name(experiment.policy.device), **experiment_facts(experiment))
-            with Progress(run.id, total=config.train.steps, done=done, quiet=quiet) as progress:
-                for path in left:
-                    progress.note(f"warning: {path} is an incomplete checkpoint of an interrupted save; removed")
-                if experiment.too_long:
-                    progress.note(f"note: {experiment.too_long} train problems are over max_prompt_tokens and left out")
-                experiment.train(progress, writers)
-            experiment.finish()
-        except (KeyboardInterrupt, Terminated):
-            saved = save_if_whole(experiment)
-            run.update_info(
-                status="interrupted", finished=now(), reason=f"stopped by a signal; {saved}", **totals(experiment)
-            )
-            note(f"{run.id} interrupted; {saved}; continue with: rlforge train --resume {run.id}")
-            raise
-        except BaseException as error:
-            run.update_info(
-                status="failed", finished=now(), reason=f"{type(error).__name__}: {error}"[:2000], **totals(experiment)
-            )
-            if isinstance(error, OSError):
-                raise RunFailed(
-                    f"{run.id}: {error.strerror or error}; the run can be continued with --resume"
-                ) from error
-            raise
-        finally:
-            if writers is not None:
-                writers.close()
-            if experiment is not None:
-                experiment.trainer.engine.close()
-        run.update_info(status="completed", finished=now(), reason=None, **totals(experiment))
-    return report(run, wall_s=time.perf_counter() - begin)
-
-
-def mark_running(run: RunDir) -> None:
-    run.update_info(
-        status="running", pid=os.getpid(), host=socket.gethostname(), started=now(), finished=None, versions=versions(),
-        git_commit=git_commit(), command=sys.argv[1:],
-    )  # fmt: skip
-
-
-def experiment_facts(experiment: Experiment) -> dict[str, Any]:
-    from rlforge_cli.tasks.base import problems_hash
-
-    task = experiment.task
-    return {
-        "task": task.name,
-        "task_hash": problems_hash([*task.problems("train"), *task.problems("validation"), *task.problems("test")]),
-        "trainable_parameters": sum(p.numel() for p in experiment.policy.trainable().values()),
-    }
-
-
-def totals(experiment: Experiment | None) -> dict[str, Any]:
-    if experiment is None:
-        return {}
-    return {"budget": experiment.trainer.budget, "best": experiment.best, "steps": experiment.trainer.step}
-
-
-def save_if_whole(experiment: Experiment | None) -> str:
-    """On an interrupt: keep every finished step, unless weights lie between two steps."""
-    if experiment is None or experiment.trainer.step == 0:
-        return "nothing was trained yet"
-    if not experiment.trainer.between_steps:
-        return "the step under way was lost; the last checkpoint stands"
-    path = experiment.save_checkpoint()
-    return f"saved as {path.name}"
-
-
-def device_name(device: Any) -> str:
-    import torch
-
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
-
-
-def report(run: RunDir, *, wall_s: float) -> dict[str, Any]:
-    """What `rlforge train --json` prints."""
-    records = [record for record in run.metrics() if record["step"] > 0]
-    last = records[-1] if records else {}
-    info = run.info()
-
-    def per_step(name: str) -> float | None:
-        values = [r[f"seconds_{name}"] for r in records if r.get(f"seconds_{name}") is not None]
-        return sum(values) / len(values) if values else None
-
-    return {
-        "run": run.id,
-        "path": str(run.path),
-        "status": info["status"],
-        "steps": last.get("step", 0),
-        "final": {key: value for key, value in last.items() if key != "step" and not key.startswith("seconds_")},
-        "best": info.get("best"),
-        "wall_s": wall_s,
-        "seconds_per_step": {name: per_step(name) for name in ("rollout", "train", "sync", "total")},
-    }

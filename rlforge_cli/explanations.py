@@ -14,9 +14,13 @@ from rlforge_cli.metrics import METRICS
 KINDS = {"metrics": "metric", "checks": "check", "verdicts": "verdict", "knobs": "knob"}
 
 VERDICTS = {
-    "better": "the whole 95 % interval of the difference, less the grader error, is above 0, and the adjusted p is below alpha",
+    "better": (
+        "the whole 95 % interval of the difference, less the grader error, is above 0, and the adjusted p is below alpha"
+    ),
     "worse": "the same, below 0",
-    "no_material_difference": "the 90 % interval, widened by the grader error, lies inside the margin: shown to be equal enough",
+    "no_material_difference": (
+        "the 90 % interval, widened by the grader error, lies inside the margin: shown to be equal enough"
+    ),
     "inconclusive": "neither is shown; the output says how many seeds or problems would decide",
     "not_comparable": "the two were not asked the same, or graded the same; the reason is given",
 }
@@ -46,7 +50,7 @@ def entries() -> list[Entry]:
 
 
 def checks(*, taken: set[str]) -> list[Entry]:
-    """Smoke's gates and doctor's rules; one that shares a metric's name (``adv_std``) is listed as ``check adv_std``."""
+    """Smoke's gates and doctor's rules; one with a metric's name (``adv_std``) is listed as ``check adv_std``."""
     from rlforge_cli.checks import REWARD_GATES
     from rlforge_cli.checks.doctor_table import RULES
     from rlforge_cli.checks.table import GATES

@@ -1,4 +1,4 @@
-"""Whether the model hub can be reached, found out once and quickly: the hub's client would retry for a minute a file."""
+"""Whether the model hub can be reached, found out once and quickly: its client would retry for a minute a file."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def equal_samples(config: Config, *, control_completions: int) -> Config:
     steps = control_completions // per_step
     if steps < 1:
         raise UserError(
-            f"--equal-samples: the control generated {control_completions} completions and one step of this run generates "
-            f"{per_step}; make the control longer or the step smaller"
+            f"--equal-samples: the control generated {control_completions} completions and one step of this run "
+            f"generates {per_step}; make the control longer or the step smaller"
         )
     train = msgspec.structs.replace(config.train, steps=steps, max_completions=control_completions)
     return msgspec.structs.replace(config, train=train)

@@ -63,7 +63,7 @@ def tools(*, quiet: bool) -> Tools:
 
 
 def train_here(run: RunDir, config: Config, *, quiet: bool) -> None:
-    from rlforge_cli.experiment import execute
+    from rlforge_cli.lifecycle import execute
 
     try:
         execute(run, config, resume=True, quiet=quiet)

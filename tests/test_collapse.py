@@ -4,7 +4,7 @@ import pytest
 
 from rlforge_cli import checkpoint, lineage
 from rlforge_cli.errors import RunFailed
-from rlforge_cli.experiment import execute
+from rlforge_cli.lifecycle import execute
 
 SETS = (
     "steps=30", "lr=5e-2", "optimizer.warmup_steps=0", "prompts=4", "eval.every=0", "eval.problems=4",

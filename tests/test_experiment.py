@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlforge_cli import experiment, lineage
+from rlforge_cli import lifecycle, lineage
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.run_dir import RunDir
 
@@ -38,7 +38,7 @@ def begin(*sets: str, **options) -> tuple[RunDir, lineage.Plan]:
 
 def run_to_end(*sets: str, **options) -> RunDir:
     run, plan = begin(*sets, **options)
-    experiment.execute(run, plan.config, quiet=True)
+    lifecycle.execute(run, plan.config, quiet=True)
     return run
 
 
@@ -77,7 +77,7 @@ def killed_after(step: int, monkeypatch) -> RunDir:
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train_step", train_step)
         with pytest.raises(Stop):
-            experiment.execute(run, plan.config, quiet=True)
+            lifecycle.execute(run, plan.config, quiet=True)
     return run
 
 
@@ -85,7 +85,7 @@ def killed_after(step: int, monkeypatch) -> RunDir:
 def test_kill_and_resume_equal_a_straight_run(step, straight, monkeypatch):
     run = killed_after(step, monkeypatch)
     found, config = lineage.resumed(run.id, RUNS)
-    experiment.execute(found, config, resume=True, quiet=True)
+    lifecycle.execute(found, config, resume=True, quiet=True)
     expected, got = RunDir(straight), run
     assert [stable(r) for r in got.metrics()] == [stable(r) for r in expected.metrics()]
     weights, wanted = (load_file(r.final / "model.safetensors") for r in (got, expected))
@@ -157,7 +157,7 @@ def test_a_run_without_signal_fails_with_its_reason_and_keeps_the_last_checkpoin
 
     monkeypatch.setattr(Trainer, "sample_groups", all_equal)
     with pytest.raises(RunFailed, match="no learning signal: in 3 steps"):
-        experiment.execute(run, plan.config, quiet=True)
+        lifecycle.execute(run, plan.config, quiet=True)
     info = run.info()
     assert info["status"] == "failed"
     assert "no learning signal" in info["reason"]
@@ -184,7 +184,7 @@ def test_a_run_without_signal_fails_with_its_reason_and_keeps_the_last_checkpoin
 def test_wrong_input_is_one_line_before_the_first_step(sets, message):
     run, plan = begin(*sets)
     with pytest.raises(UserError, match=message) as caught:
-        experiment.execute(run, plan.config, quiet=True)
+        lifecycle.execute(run, plan.config, quiet=True)
     assert "\n" not in str(caught.value)
     assert run.info()["status"] == "failed"
 

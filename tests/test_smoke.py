@@ -17,7 +17,7 @@ from rlforge_cli.tasks.arithmetic import Arithmetic
 from rlforge_cli.tasks.base import Grade, Problem
 from rlforge_cli.trainer import Trainer
 
-SMALL = ("prompts=4", "train.micro_batch_size=32", "rollout.max_prompt_tokens=32")
+SMALL = ("prompts=4", "train.micro_batch_size=16", "rollout.max_prompt_tokens=24")
 LORA = ("model.adaptation=lora", "lr=2e-3")
 
 
@@ -109,7 +109,7 @@ class NoSeed(Wrapped):
 
 @pytest.fixture(scope="module")
 def healthy():
-    return run(steps=10)
+    return run(steps=6)
 
 
 def test_the_embedded_preset_passes_everything(healthy):
@@ -125,12 +125,12 @@ def test_values_of_a_healthy_smoke(healthy):
     assert healthy["reward_shortcut"].value == pytest.approx(0.8)
     assert healthy["engine_weights"].value == pytest.approx(1.0, abs=1e-3)
     assert healthy["engine_agreement"].value == pytest.approx(0.0, abs=1e-8)
-    assert healthy["longest_batch"].value == 32 * (32 + 64)
+    assert healthy["longest_batch"].value == 16 * (24 + 64)
     assert "loss of 0 is normal" in healthy["gradient"].why
 
 
 def test_lora_passes_everything():
-    checks = run(*LORA, steps=3)
+    checks = run(*LORA, steps=2)
     assert failures(checks) == []
     assert checks["lora_updates"].value == 2 * 7
 
@@ -140,7 +140,7 @@ def test_lora_passes_everything():
 
 @pytest.mark.parametrize("engine", [Stale, Counting])
 def test_stale_engine_weights(engine):
-    checks = run("lr=2e-4", "optimizer.warmup_steps=0", steps=3, broken=replaced(engine=engine))
+    checks = run("lr=2e-4", "optimizer.warmup_steps=0", steps=2, broken=replaced(engine=engine))
     assert failures(checks)[0] == "engine_weights"
 
 
@@ -157,7 +157,7 @@ def test_stale_weights_are_told_from_noise_by_the_regression():
                 for group in groups
             ]
 
-    checks = run("lr=2e-4", "optimizer.warmup_steps=0", steps=3, broken=replaced(engine=Noisy))
+    checks = run("lr=2e-4", "optimizer.warmup_steps=0", steps=2, broken=replaced(engine=Noisy))
     assert failures(checks)[0] == "engine_weights"
     assert checks["engine_weights"].value == pytest.approx(0.0, abs=0.1)
 
@@ -186,7 +186,7 @@ def test_an_inverted_or_absent_reward(value):
 def test_inverted_advantages(monkeypatch):
     plain = Trainer.advantages
     monkeypatch.setattr(Trainer, "advantages", lambda self, group: [-a for a in plain(self, group)])
-    checks = run("lr=1e-4", steps=10)
+    checks = run("lr=2e-4", "optimizer.warmup_steps=0", steps=6)
     assert failures(checks)[0] == "reward_direction"
     assert checks["reward_direction"].value < -0.05
 

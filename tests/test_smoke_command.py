@@ -9,8 +9,9 @@ from rlforge_cli import lineage
 from rlforge_cli.__main__ import app, register
 from rlforge_cli.errors import UserError
 from rlforge_cli.run_dir import LineWriter
+from rlforge_cli.tasks.arithmetic import Arithmetic
 
-QUICK = ["--set", "prompts=2", "--set", "rollout.max_prompt_tokens=32", "--set", "train.micro_batch_size=8"]
+SMALL = ["--set", "prompts=2", "--set", "rollout.max_prompt_tokens=32", "--set", "train.micro_batch_size=8"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,12 +20,21 @@ def commands():
         register()
 
 
+@pytest.fixture
+def quick(tmp_path):
+    """The embedded model on few problems, which is what takes time here."""
+    lines = [{"prompt": p.prompt, "answer": p.answer} for p in Arithmetic(train=60).problems("train")]
+    (tmp_path / "few.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return [*SMALL, "--set", "data.task=jsonl", "--set", f"data.path={tmp_path / 'few.jsonl'}", "--set",
+            "data.validation=12"]  # fmt: skip
+
+
 def invoke(*arguments):
     return CliRunner().invoke(app, ["smoke", *arguments])
 
 
-def test_a_failed_check_is_exit_1_and_one_json_object():
-    done = invoke(*QUICK, "--set", "format=2.0", "--steps", "1", "--json")
+def test_a_failed_check_is_exit_1_and_one_json_object(quick):
+    done = invoke(*quick, "--set", "format=2.0", "--steps", "1", "--json")
     assert done.exit_code == 1
     result = json.loads(done.stdout)
     assert set(result) == {"passed", "checks", "wall_s"}
@@ -33,8 +43,8 @@ def test_a_failed_check_is_exit_1_and_one_json_object():
     assert next(check["name"] for check in result["checks"] if check["status"] == "fail") == "reward_shortcut"
 
 
-def test_rewards_alone():
-    done = invoke(*QUICK, "--rewards")
+def test_rewards_alone(quick):
+    done = invoke(*quick, "--rewards")
     assert done.exit_code == 0, done.output
     assert "repeated marker" in done.stdout
     assert "reward_shortcut" in done.stdout

@@ -27,7 +27,7 @@ def rounds(
 
     from rlforge_cli import goals as ladder
     from rlforge_cli import output, rounds, rounds_view, series, study
-    from rlforge_cli.experiment import terminable
+    from rlforge_cli.lifecycle import terminable
     from rlforge_cli.outcomes import outcomes, proposal
 
     if copy is not None:

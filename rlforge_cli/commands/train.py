@@ -36,7 +36,8 @@ def train(
     """Train a policy with GRPO; writes a run directory and prints its summary."""
     from rlforge_cli import lineage, output, show
     from rlforge_cli.errors import UserError
-    from rlforge_cli.experiment import execute, preflight
+    from rlforge_cli.experiment import preflight
+    from rlforge_cli.lifecycle import execute
 
     folder = runs_folder(runs_dir)
     if resume is not None:

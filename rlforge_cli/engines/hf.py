@@ -99,9 +99,7 @@ class HFEngine:
             return self.policy.head(
                 lean_step(self.policy.backbone, tokens, slots, mask, cache=self.cache, table=self.table)
             )
-        hidden = self.policy.hidden(
-            tokens[:, None], position_ids=slots[:, None], attention_mask=mask, cache=self.cache
-        )
+        hidden = self.policy.hidden(tokens[:, None], position_ids=slots[:, None], attention_mask=mask, cache=self.cache)
         return self.policy.head(hidden[:, -1])
 
     def _prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -115,9 +113,7 @@ class HFEngine:
         # a 4-d mask passes through transformers as it is; prompts are causal without one (see decode_attention)
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
         self.cache.slot = None
-        hidden = self.policy.hidden(
-            ids.to(device), position_ids=positions, attention_mask=mask, cache=self.cache
-        )
+        hidden = self.policy.hidden(ids.to(device), position_ids=positions, attention_mask=mask, cache=self.cache)
         return self.policy.head(hidden[torch.arange(len(prompts), device=device), lengths - 1]), lengths
 
     def _decode(

@@ -101,7 +101,7 @@ def smokes(count: int, *, steps: int) -> dict[str, object]:
 
 
 def healthy_runs(count: int, *, steps: int, folder: Path) -> dict[str, object]:
-    from rlforge_cli.experiment import execute
+    from rlforge_cli.lifecycle import execute
 
     alarms: list[str] = []
     for seed in range(count):

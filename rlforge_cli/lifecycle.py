@@ -1,0 +1,158 @@
+"""A run from start to end, whatever the end is: run.json always says which, and no finished step is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rlforge_cli import checkpoint
+from rlforge_cli.config import Config
+from rlforge_cli.errors import RunFailed, Terminated
+from rlforge_cli.experiment import Experiment
+from rlforge_cli.output import note
+from rlforge_cli.progress import Progress
+from rlforge_cli.provenance import git_commit, now, versions
+from rlforge_cli.run_dir import RunDir
+from rlforge_cli.run_log import Writers
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises :class:`rlforge_cli.errors.Terminated` in the main thread, so that a run ends in order."""
+
+    def stop(*_: object) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Run (or continue) to the end, whatever the end is; run.json always says which.
+
+    Returns:
+        The JSON object of `rlforge train`.
+
+    Raises:
+        UserError: found before the first step; RunFailed: the run itself failed; KeyboardInterrupt, Terminated.
+    """
+    with run.writing(), terminable():
+        mark_running(run)
+        experiment = None
+        writers = None
+        begin = time.perf_counter()
+        try:
+            with checkpoint.clean_start(run.checkpoints) as left:
+                pass
+            experiment = Experiment(run, config)
+            done = 0
+            if resume and (path := checkpoint.last_checkpoint(run.checkpoints)) is not None:
+                experiment.restore(path)
+                done = experiment.trainer.step
+            writers = Writers(run, config)
+            run.update_info(device=device_name(experiment.policy.device), **experiment_facts(experiment))
+            with Progress(run.id, total=config.train.steps, done=done, quiet=quiet) as progress:
+                for path in left:
+                    progress.note(f"warning: {path} is an incomplete checkpoint of an interrupted save; removed")
+                if experiment.too_long:
+                    progress.note(f"note: {experiment.too_long} train problems are over max_prompt_tokens and left out")
+                experiment.train(progress, writers)
+            experiment.finish()
+        except (KeyboardInterrupt, Terminated):
+            saved = save_if_whole(experiment)
+            run.update_info(
+                status="interrupted", finished=now(), reason=f"stopped by a signal; {saved}", **totals(experiment)
+            )
+            note(f"{run.id} interrupted; {saved}; continue with: rlforge train --resume {run.id}")
+            raise
+        except BaseException as error:
+            run.update_info(
+                status="failed", finished=now(), reason=f"{type(error).__name__}: {error}"[:2000], **totals(experiment)
+            )
+            if isinstance(error, OSError):
+                raise RunFailed(
+                    f"{run.id}: {error.strerror or error}; the run can be continued with --resume"
+                ) from error
+            raise
+        finally:
+            if writers is not None:
+                writers.close()
+            if experiment is not None:
+                experiment.trainer.engine.close()
+        run.update_info(status="completed", finished=now(), reason=None, **totals(experiment))
+    return report(run, wall_s=time.perf_counter() - begin)
+
+
+def mark_running(run: RunDir) -> None:
+    run.update_info(
+        status="running", pid=os.getpid(), host=socket.gethostname(), started=now(), finished=None, versions=versions(),
+        git_commit=git_commit(), command=sys.argv[1:],
+    )  # fmt: skip
+
+
+def experiment_facts(experiment: Experiment) -> dict[str, Any]:
+    from rlforge_cli.tasks.base import problems_hash
+
+    task = experiment.task
+    return {
+        "task": task.name,
+        "task_hash": problems_hash([*task.problems("train"), *task.problems("validation"), *task.problems("test")]),
+        "trainable_parameters": sum(p.numel() for p in experiment.policy.trainable().values()),
+    }
+
+
+def totals(experiment: Experiment | None) -> dict[str, Any]:
+    if experiment is None:
+        return {}
+    return {"budget": experiment.trainer.budget, "best": experiment.best, "steps": experiment.trainer.step}
+
+
+def save_if_whole(experiment: Experiment | None) -> str:
+    """On an interrupt: keep every finished step, unless weights lie between two steps."""
+    if experiment is None or experiment.trainer.step == 0:
+        return "nothing was trained yet"
+    if not experiment.trainer.between_steps:
+        return "the step under way was lost; the last checkpoint stands"
+    path = experiment.save_checkpoint()
+    return f"saved as {path.name}"
+
+
+def device_name(device: Any) -> str:
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({torch.get_num_threads()} threads)"
+
+
+def report(run: RunDir, *, wall_s: float) -> dict[str, Any]:
+    """What `rlforge train --json` prints."""
+    records = [record for record in run.metrics() if record["step"] > 0]
+    last = records[-1] if records else {}
+    info = run.info()
+
+    def per_step(name: str) -> float | None:
+        values = [r[f"seconds_{name}"] for r in records if r.get(f"seconds_{name}") is not None]
+        return sum(values) / len(values) if values else None
+
+    return {
+        "run": run.id,
+        "path": str(run.path),
+        "status": info["status"],
+        "steps": last.get("step", 0),
+        "final": {key: value for key, value in last.items() if key != "step" and not key.startswith("seconds_")},
+        "best": info.get("best"),
+        "wall_s": wall_s,
+        "seconds_per_step": {name: per_step(name) for name in ("rollout", "train", "sync", "total")},
+    }
