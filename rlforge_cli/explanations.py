@@ -15,7 +15,7 @@ KINDS = {"metrics": "metric", "checks": "check", "verdicts": "verdict", "knobs":
 
 VERDICTS = {
     "better": (
-        "the whole 95 % interval of the difference, less the grader error, is above 0, and the adjusted p is below alpha"
+        "the whole 95 % interval of the difference, less the grader error, is above 0, and the adjusted p below alpha"
     ),
     "worse": "the same, below 0",
     "no_material_difference": (

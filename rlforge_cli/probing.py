@@ -21,7 +21,7 @@ from rlforge_cli.checks.evidence import (
     Movement,
     SeedProbe,
 )
-from rlforge_cli.grpo.batch import make_batch, micro_batches
+from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.grpo.loss import kl_estimate
 from rlforge_cli.seeding import ProblemOrder, derive
 from rlforge_cli.trainer import Row
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """Completions whose log-probabilities are compared."""
+PADDED_ROWS = 12
+"""Of them, those that are read again in one batch of mixed lengths."""
 SEED_PROMPTS, SEED_TOKENS = 4, 32
 
 
@@ -149,13 +151,24 @@ class Tokens:
         self.rows = [(prompt, c.completion_ids) for prompt, c in chosen]
         self.engine = torch.tensor([value for _, c in chosen for value in c.sampling_logprobs], dtype=torch.float64)
 
-    def logprobs(self, *, reference: bool = False, size: int | None = None) -> Tensor:
-        """[tokens] float64 at the sampling temperature, row by row; ``size`` rows a forward pass."""
+    def logprobs(self, *, reference: bool = False) -> Tensor:
+        """[tokens] float64 at the sampling temperature, row by row; rows of like length share a forward pass."""
+        order = sorted(range(len(self.rows)), key=lambda row: len(self.rows[row][0]) + len(self.rows[row][1]))
+        size = self.trainer.config.train.micro_batch_size
+        return self._logprobs([order[start : start + size] for start in range(0, len(order), size)], reference)
+
+    def padding_gap(self, known: Tensor) -> float:
+        """Largest change of the first rows' ``known`` log-probabilities when rows of any length share a pass."""
+        if not self.rows:
+            return 0.0
+        mixed = self._logprobs([list(range(min(PADDED_ROWS, len(self.rows))))], reference=False)
+        return float((mixed - known[: len(mixed)]).abs().max())
+
+    def _logprobs(self, parts: Sequence[Sequence[int]], reference: bool) -> Tensor:
         policy, temperature = self.trainer.policy, self.trainer.params.temperature
-        size = size or self.trainer.config.train.micro_batch_size
-        found: list[Tensor] = [torch.empty(0)] * len(self.rows)
+        found: list[Tensor] = [torch.empty(0, dtype=torch.float64)] * len(self.rows)
         with torch.no_grad():
-            for indices in micro_batches([len(p) + len(c) for p, c in self.rows], size=size):
+            for indices in parts:
                 batch = make_batch([self.rows[i][0] for i in indices], [self.rows[i][1] for i in indices])
                 values = (
                     policy.reference_logprobs(batch, temperature=temperature)

@@ -194,7 +194,7 @@ class Session:
         self.tokens = probing.Tokens(self.trainer, self.start)
         self.start_logprobs = self.tokens.logprobs()
         self.found["agreement"] = probing.agreement(self.tokens.engine, self.start_logprobs)
-        self.found["padding_gap"] = float((self.tokens.logprobs(size=3) - self.start_logprobs).abs().max())
+        self.found["padding_gap"] = self.tokens.padding_gap(self.start_logprobs)
 
     def train(self, steps: int, progress: Progress) -> None:
         """The steps, and then the same probes again."""
