@@ -27,6 +27,8 @@ def publish(target: Path, write: Callable[[Path], None]) -> None:
     Raises:
         RunFailed: the disk is full (or another I/O error); says how much is needed and where. What was there stays.
     """
+    from safetensors import SafetensorError
+
     temporary = target.parent / f".tmp-{target.name}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -36,20 +38,41 @@ def publish(target: Path, write: Callable[[Path], None]) -> None:
             fsync(path)
         replace_folder(temporary, target)
         fsync(target.parent)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-        free = shutil.disk_usage(target.parent).free
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, RuntimeError) and "write" not in str(error).lower() and "file" not in str(error).lower():
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = disk_reason(error)
+        if reason is None:
             raise
-        full = getattr(error, "errno", None) == errno.ENOSPC or isinstance(error, RuntimeError)
-        reason = "no space left on the device" if full else (getattr(error, "strerror", None) or str(error))
+        written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
+        shutil.rmtree(temporary, ignore_errors=True)
+        free = shutil.disk_usage(existing(target)).free
         raise RunFailed(
-            f"{target}: could not be saved: {reason}; more than {mib(written)} needed, {mib(free)} free; earlier "
-            "checkpoints are untouched: free some space, then continue with `rlforge train --resume`"
+            f"{target}: could not be saved: {reason}; more than {mib(written)} needed, {mib(free)} free; "
+            "earlier checkpoints are untouched: free some space, then continue with `rlforge train --resume`"
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def disk_reason(error: BaseException) -> str | None:
+    """Why writing failed, or None when it was not the disk.
+
+    torch and safetensors report a failed write in types of their own, with the system's error behind or in the text.
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, OSError) and chain.errno is not None:
+            full = chain.errno in (errno.ENOSPC, errno.EDQUOT)
+            return "no space left on the device" if full else chain.strerror or str(chain)
+        chain = chain.__cause__ or chain.__context__
+    text = str(error)
+    if "No space left" in text or "inline_container" in text or "PytorchStreamWriter" in text:
+        return "no space left on the device"
+    return None
+
+
+def existing(path: Path) -> Path:
+    """``path`` or its nearest parent that is there."""
+    return next(candidate for candidate in (path, *path.absolute().parents) if candidate.exists())
 
 
 def mib(count: int) -> str:

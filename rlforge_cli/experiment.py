@@ -154,6 +154,11 @@ class Experiment:
             if config.log.rollouts_every and trainer.step % config.log.rollouts_every == 0:
                 writers.rollouts(trainer.step, trainer.last_rollout)
             progress.step(record)
+            if (
+                record["unscored"]
+                and record["unscored"] == len(trainer.last_rollout.generated) * config.rollout.group_size
+            ):
+                progress.note(f"warning: step {trainer.step}: no completion has a reward (a reward function gave None)")
             if watch is not None:
                 watch.see(record)
             if config.checkpoint.every and trainer.step % config.checkpoint.every == 0 and not trainer.finished:

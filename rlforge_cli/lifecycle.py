@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 
 from rlforge_cli import checkpoint
 from rlforge_cli.config import Config
-from rlforge_cli.errors import RunFailed, Terminated
+from rlforge_cli.errors import RunFailed, Terminated, UserError
 from rlforge_cli.experiment import Experiment
 from rlforge_cli.output import note
 from rlforge_cli.progress import Progress
@@ -49,7 +50,19 @@ def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = 
     Raises:
         UserError: found before the first step; RunFailed: the run itself failed; KeyboardInterrupt, Terminated.
     """
+    try:
+        return _execute(run, config, resume=resume, quiet=quiet)
+    except UserError:
+        # bad input that shows only with the model at hand: as if the run had never been started
+        if not run.is_locked() and not any(record["step"] > 0 for record in run.metrics()):
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool) -> dict[str, Any]:
     with run.writing(), terminable():
+        if resume:
+            refuse_finished(run, config)
         mark_running(run)
         experiment = None
         writers = None
@@ -72,31 +85,49 @@ def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = 
                 experiment.train(progress, writers)
             experiment.finish()
         except (KeyboardInterrupt, Terminated):
-            saved = save_if_whole(experiment)
-            run.update_info(
-                status="interrupted", finished=now(), reason=f"stopped by a signal; {saved}", **totals(experiment)
-            )
+            saved = save_if_whole(experiment, run)
+            record_end(run, "interrupted", f"stopped by a signal; {saved}", experiment)
             note(f"{run.id} interrupted; {saved}; continue with: rlforge train --resume {run.id}")
             raise
         except BaseException as error:
-            run.update_info(
-                status="failed", finished=now(), reason=f"{type(error).__name__}: {error}"[:2000], **totals(experiment)
-            )
+            record_end(run, "failed", f"{type(error).__name__}: {error}"[:2000], experiment)
             if isinstance(error, OSError):
                 raise RunFailed(
-                    f"{run.id}: {error.strerror or error}; the run can be continued with --resume"
+                    f"{run.path}: {error.strerror or error}; the run can be continued with --resume"
                 ) from error
             raise
         finally:
             if writers is not None:
-                writers.close()
+                with contextlib.suppress(OSError):  # a full disk was reported already
+                    writers.close()
             if experiment is not None:
                 experiment.trainer.engine.close()
         run.update_info(status="completed", finished=now(), reason=None, **totals(experiment))
     return report(run, wall_s=time.perf_counter() - begin)
 
 
+def refuse_finished(run: RunDir, config: Config) -> None:
+    """Under the lock: another process may have finished the run since it was looked at.
+
+    Raises:
+        UserError: all its steps are done.
+    """
+    info = run.info()
+    if info.get("status") == "completed" and info.get("steps", 0) >= config.train.steps:
+        raise UserError(f"{run.id} has completed {info['steps']} steps; give it more with --set steps=N")
+
+
+def record_end(run: RunDir, status: str, reason: str, experiment: Experiment | None) -> None:
+    """How a run ended, into run.json; on a full disk the message on stderr has to do."""
+    try:
+        run.update_info(status=status, finished=now(), reason=reason, **totals(experiment))
+    except OSError as error:
+        note(f"warning: {run.run_file} could not be written ({error.strerror}): its status stays as it was")
+
+
 def mark_running(run: RunDir) -> None:
+    for left in run.path.glob(".run.json.*.tmp"):  # of a process that was killed while it wrote
+        left.unlink(missing_ok=True)
     run.update_info(
         status="running", pid=os.getpid(), host=socket.gethostname(), started=now(), finished=None, versions=versions(),
         git_commit=git_commit(), command=sys.argv[1:],
@@ -120,12 +151,14 @@ def totals(experiment: Experiment | None) -> dict[str, Any]:
     return {"budget": experiment.trainer.budget, "best": experiment.best, "steps": experiment.trainer.step}
 
 
-def save_if_whole(experiment: Experiment | None) -> str:
+def save_if_whole(experiment: Experiment | None, run: RunDir) -> str:
     """On an interrupt: keep every finished step, unless weights lie between two steps."""
+    last = checkpoint.last_checkpoint(run.checkpoints)
+    standing = f"{last.name} stands" if last is not None else "nothing was saved yet"
     if experiment is None or experiment.trainer.step == 0:
-        return "nothing was trained yet"
+        return standing
     if not experiment.trainer.between_steps:
-        return "the step under way was lost; the last checkpoint stands"
+        return f"the step under way was lost; {standing}"
     path = experiment.save_checkpoint()
     return f"saved as {path.name}"
 

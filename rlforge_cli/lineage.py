@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -108,13 +109,17 @@ def prepare(
 def start(plan: Plan, runs_dir: Path, **labels: Any) -> RunDir:
     """A new run directory for ``plan``, ready to be executed; ``labels`` are more keys of its run.json."""
     run = RunDir.create(runs_dir)
-    run.write_config(msgspec.to_builtins(plan.config))
-    run.update_info(
-        id=run.id, status="created", seed=plan.config.train.seed, preset=plan.preset,
-        parent=plan.control.id if plan.control else None, changes=plan.changes,
-        name=plan.config.run.name, note=plan.config.run.note,
-        budget={"completions_generated": 0, "completions_trained": 0, "tokens_generated": 0}, **labels,
-    )  # fmt: skip
+    try:
+        run.write_config(msgspec.to_builtins(plan.config))
+        run.update_info(
+            id=run.id, status="created", seed=plan.config.train.seed, preset=plan.preset,
+            parent=plan.control.id if plan.control else None, changes=plan.changes,
+            name=plan.config.run.name, note=plan.config.run.note,
+            budget={"completions_generated": 0, "completions_trained": 0, "tokens_generated": 0}, **labels,
+        )  # fmt: skip
+    except OSError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise UserError(f"{runs_dir}: cannot hold a run: {error.strerror}; choose another with --runs-dir") from None
     return run
 
 
@@ -140,7 +145,7 @@ def resumed(name: str, runs_dir: Path, *, sets: Sequence[str] = ()) -> tuple[Run
         config = settings.load(base=config, sets=[f"{key}={value}"])
     info = run.info()
     if info.get("status") == "completed" and info.get("steps", 0) >= config.train.steps:
-        raise UserError(f"{run.id} has completed its {config.train.steps} steps; give it more with --set steps=N")
+        raise UserError(f"{run.id} has completed {info['steps']} steps; give it more with --set steps=N")
     if sets:
         run.write_config(msgspec.to_builtins(config))
     return run, config

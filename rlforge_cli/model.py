@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rlforge_cli.errors import UserError
+from rlforge_cli.fused_norm import fuse_norms
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
@@ -206,6 +207,7 @@ def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
     with quiet_transformers():
         model = load_pretrained(AutoModelForCausalLM, base_source, **kwargs)
         tokenizer = load_tokenizer(base_source)
+    fuse_norms(model)
     if config.adaptation != "qlora":
         model.to(device)
     if config.adaptation == "full" and not adapter.is_file():

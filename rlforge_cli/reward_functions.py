@@ -63,7 +63,7 @@ def _module(spec: str, name: str) -> ModuleType:
                 f"reward function {spec!r}: no module {name!r} here or installed{hint}; {WAY_OUT}"
             ) from None
         raise UserError(f"reward function {spec!r}: {_blame(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"reward function {spec!r}: {_blame(error)}") from error
 
 
@@ -81,7 +81,7 @@ def _file_module(path: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look a module up by its name
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"reward function: {_blame(error)}") from error
     return module
@@ -106,7 +106,7 @@ def call_function(spec: str, completions: Sequence[str], problems: Sequence[Prob
     function = load_function(spec)
     try:
         returned = function(list(completions), list(problems))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"reward function {spec!r} failed at {_blame(error)}") from error
     if hasattr(returned, "tolist"):  # an array or a tensor
         returned = returned.tolist()

@@ -98,8 +98,10 @@ class RunDir:
     @classmethod
     def all(cls, runs_dir: Path) -> list[RunDir]:
         """Every run of a folder, in order of creation (ids count up)."""
-        if not runs_dir.is_dir():
+        if not runs_dir.exists():
             return []
+        if not runs_dir.is_dir():
+            raise UserError(f"{runs_dir}: not a folder; give the folder of the runs with --runs-dir")
         runs = [cls(path) for path in runs_dir.iterdir() if (path / "run.json").is_file()]
         return sorted(runs, key=lambda run: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", run.id)])
 

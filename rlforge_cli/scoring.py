@@ -196,12 +196,14 @@ def agreement(first: Sequence[Any], second: Sequence[Any]) -> dict[str, Any]:
 
 def store(results: Sequence[Any], summary: dict[str, Any], lines: Path) -> None:
     """``<name>.jsonl`` and ``<name>.json`` beside it, each replaced whole."""
+    temporary = lines.with_name(f".{lines.name}.{os.getpid()}.tmp")
     try:
         lines.parent.mkdir(parents=True, exist_ok=True)
-        temporary = lines.with_name(f".{lines.name}.{os.getpid()}.tmp")
         with open(temporary, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(json_line(msgspec.to_builtins(item)) for item in results)
-        os.replace(temporary, lines)
         write_json(lines.with_suffix(".json"), summary)
+        os.replace(temporary, lines)
     except OSError as error:
         raise UserError(f"{lines}: cannot be written: {error.strerror}; give another place with --out") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -85,6 +85,8 @@ def parse_set(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UserError(f"--set {text}: write key=value, for example --set G=16")
+    if not name.strip():
+        raise UserError(f"--set {text}: no key before the =; write key=value, for example --set G=16")
     key = full_key(name.strip())
     return key, typed(value, KEYS[key], where=f"--set {name.strip()}")
 
@@ -103,8 +105,10 @@ def typed(text: str, hint: Any, *, where: str) -> Any:
             return text.lower() == "true"
         raise UserError(f"{where}={text}: expected true or false")
     if hint is int:
-        if re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+        if re.fullmatch(r"[+-]?[0-9]{1,9}", text.strip()):
             return int(text)
+        if re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+            raise UserError(f"{where}={text[:40]}: too large; at most 999999999")
         raise UserError(f"{where}={text}: expected a whole number, such as 8")
     if hint is float:
         if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text.strip()):
@@ -183,12 +187,14 @@ def preset_path(name: str) -> Path:
     return path
 
 
-def load_preset(name: str) -> dict[str, dict[str, Any]]:
+def load_preset(name: str, *, within: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     """The tables of a preset, merged over the preset that its ``extends`` names."""
+    if name in within:
+        raise UserError(f"preset {name}: extends itself ({' -> '.join((*within, name))})")
     path = preset_path(name)
     tables = read_toml(path)
     parent = tables.pop("extends", None)
-    base = load_preset(parent) if isinstance(parent, str) else {}
+    base = load_preset(parent, within=(*within, name)) if isinstance(parent, str) else {}
     for section, values in tables.items():
         if section not in SECTIONS:
             raise UserError(f"{path}: no such section [{section}]{nearest(section, SECTIONS)}")

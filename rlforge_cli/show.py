@@ -11,8 +11,14 @@ from rlforge_cli import output
 from rlforge_cli.progress import duration
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rlforge_cli.lineage import Plan
     from rlforge_cli.run_dir import RunDir
+
+
+TABLE_WIDTH = 110
+"""Columns that the table of runs needs."""
 
 
 def percent(value: float | None) -> str:
@@ -126,7 +132,12 @@ def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
     if not rows:
         output.note("no runs yet: `rlforge train` makes one")
         return
-    output.stdout().print(
+    console = output.stdout()
+    if console.is_terminal and console.width < TABLE_WIDTH:
+        for row in rows:
+            narrow(console, row)
+        return
+    console.print(
         output.table(
             ["run", "status", "change", "seed", "steps", "validation", "test", "note"],
             [
@@ -141,6 +152,22 @@ def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
             right=(3, 4, 5, 6),
         )
     )  # fmt: skip
+
+
+def narrow(console: Console, row: dict[str, Any]) -> None:
+    """A run in a few lines, for a terminal that the table does not fit in: nothing short is folded."""
+    best, test = row.get("best") or {}, row.get("test")
+    console.print(output.cell(f"{row['run']}  {row['status']}", "bold"))
+    facts = [
+        ("change", change_text(row.get("changes"))),
+        ("seed, steps", f"{show_value(row.get('seed'))}, {show_value(row.get('steps'))}"),
+        ("validation", percent(best.get("val_accuracy")) if best else ""),
+        ("test", interval(test) if test else ""),
+        ("note", row.get("name") or row.get("note") or row.get("reason")),
+    ]
+    for name, value in facts:
+        if value:
+            console.print(output.cell(f"  {name}: {value}"))
 
 
 def show_value(value: object) -> str:

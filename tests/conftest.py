@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # test processes share few cores
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as the command sets it
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 install_import_hook("rlforge_cli.grpo", "beartype.beartype")
 

@@ -107,6 +107,36 @@ def test_a_full_disk_keeps_the_only_checkpoint_and_says_what_is_missing():
     assert checkpoint.load(FOLDER / "step-000001")[1] == {"step": 1}
 
 
+def torch_error() -> BaseException:
+    return RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 1160960 vs 1160848")
+
+
+def safetensors_error() -> BaseException:
+    from safetensors import SafetensorError
+
+    return SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("make", [torch_error, safetensors_error])
+def test_the_writers_own_words_for_a_full_disk_are_understood(make):
+    save(1)
+
+    def full(folder: Path) -> None:
+        raise make()
+
+    with pytest.raises(RunFailed, match="no space left"):
+        save(2, write_model=full)
+    assert names() == ["step-000001"]
+
+
+def test_an_error_that_is_not_the_disks_is_not_called_so():
+    def broken(folder: Path) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        save(1, write_model=broken)
+
+
 def test_the_old_one_goes_only_after_the_new_one_is_there(monkeypatch):
     save(1, keep=1)
     seen = []

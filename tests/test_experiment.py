@@ -186,7 +186,7 @@ def test_wrong_input_is_one_line_before_the_first_step(sets, message):
     with pytest.raises(UserError, match=message) as caught:
         lifecycle.execute(run, plan.config, quiet=True)
     assert "\n" not in str(caught.value)
-    assert run.info()["status"] == "failed"
+    assert not run.path.exists()
 
 
 def command(*words: str) -> subprocess.Popen:
@@ -219,3 +219,52 @@ def test_signals_end_a_run_in_order_and_lose_no_finished_step(sent, code, status
     if sent == signal.SIGINT:
         assert f"rlforge train --resume {run.id}" in errors
         assert run.info()["steps"] == last
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_full_disks_end_with_one_line(monkeypatch):
+    run, plan = begin("steps=9", "checkpoint.every=4")
+    original = torch.save
+
+    def full(value, path):
+        if "step-000008" in str(path):
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+        original(value, path)
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(RunFailed, match=r"step-000008.*no space left"):
+        lifecycle.execute(run, plan.config, quiet=True)
+    assert run.info()["status"] == "failed"
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-000004"]
+    monkeypatch.setattr(torch, "save", original)
+    assert lifecycle.execute(*lineage.resumed(run.id, RUNS), resume=True, quiet=True)["steps"] == 9
+
+
+def test_a_status_that_cannot_be_written_does_not_hide_the_reason(monkeypatch, capsys):
+    run, plan = begin("steps=2")
+    original = RunDir.update_info
+
+    def full(self, **values):
+        if values.get("status") == "failed":
+            raise OSError(28, "No space left on device")
+        original(self, **values)
+
+    def no_space(self, record):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunDir, "update_info", full)
+    monkeypatch.setattr("rlforge_cli.run_log.Writers.metrics", no_space)
+    with pytest.raises(RunFailed, match="No space left"):
+        lifecycle.execute(run, plan.config, quiet=True)
+    assert "could not be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "body", ["sys.exit(0)", "raise ValueError('x')", "return [1.0]", "return ['a'] * len(completions)"]
+)
+def test_a_reward_function_that_fails_is_one_line_and_leaves_no_run(body):
+    Path("rw.py").write_text(f"import sys\ndef f(completions, problems):\n    {body}\n")
+    run, plan = begin("steps=2", "reward.functions=rw.py:f")
+    with pytest.raises(UserError, match="reward function"):
+        lifecycle.execute(run, plan.config, quiet=True)
+    assert not run.path.exists()

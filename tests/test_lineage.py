@@ -98,7 +98,7 @@ def test_resume_takes_a_run_as_it_is():
 
 def test_a_finished_run_has_nothing_to_resume():
     run = started()
-    with pytest.raises(UserError, match="completed its 200 steps"):
+    with pytest.raises(UserError, match="completed 200 steps"):
         lineage.resumed(run.id, RUNS)
 
 

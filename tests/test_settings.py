@@ -50,7 +50,8 @@ def test_the_schema_decides_what_a_text_means(text, key, value):
 @pytest.mark.parametrize(
     "text",
     ["G=16.0", "G=1e1", "G=true", "G=", "G=８", "lr=nan", "lr=inf", "lr=fast", "lr", "thinking=yes", "eval.k=[1,x]",
-     "steps=99999999999999999999", "top_p=0", "top_p=1.5", "dtype=float16", "G=-4", "lr=0", "reward.truncation=0.5"],
+     "steps=99999999999999999999", "=5",
+     "top_p=0", "top_p=1.5", "dtype=float16", "G=-4", "lr=0", "reward.truncation=0.5"],
 )  # fmt: skip
 def test_a_value_of_the_wrong_type_or_range_is_refused_in_one_line(text):
     with pytest.raises(UserError) as caught:
@@ -170,6 +171,14 @@ def test_a_preset_file_with_a_fault_names_file_and_key(content, message):
     with pytest.raises(UserError, match=message) as caught:
         settings.load("mine.toml")
     assert "mine.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [["a.toml"], ["a.toml", "b.toml"]])
+def test_presets_that_extend_each_other_in_a_circle(names):
+    for name, parent in zip(names, [*names[1:], names[0]], strict=True):
+        Path(name).write_text(f'extends = "{parent}"\n')
+    with pytest.raises(UserError, match="extends itself"):
+        settings.load("a.toml")
 
 
 def test_a_preset_file_extends_another():

@@ -27,7 +27,11 @@ def rm(
         raise UserError(f"{found.id} is being written by pid {found.info().get('pid')}; stop it first")
     target = found.checkpoints if checkpoints else found.path
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) if target.exists() else 0
-    if not yes and not typer.confirm(f"remove {target} ({size / 2**20:.1f} MiB)?", err=True):
+    try:
+        agreed = yes or typer.confirm(f"remove {target} ({size / 2**20:.1f} MiB)?", err=True)
+    except typer.Abort:
+        raise UserError("rm asks before it removes, and there was no answer: add --yes") from None
+    if not agreed:
         raise typer.Exit(1)
     shutil.rmtree(target, ignore_errors=checkpoints)
     output.note(f"removed {target}")

@@ -22,7 +22,7 @@ from rlforge_cli.rollouts import Completion, SamplingParams, finish
 if TYPE_CHECKING:
     from rlforge_cli.model import Policy
 
-SHRINK_AT = 0.8
+SHRINK_AT = 0.9
 """Ended rows are dropped once the running ones are at most this share of the batch: dropping copies the cache."""
 SMALL_MODEL = 5_000_000
 """Below this many parameters decoding on a CPU runs on one thread: two only wait for each other."""
@@ -119,7 +119,7 @@ class HFEngine:
     def _decode(
         self, prompts: Sequence[Sequence[int]], uniforms: Tensor, params: SamplingParams
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Decode P prompts x n rows together, up to each row's end token; ``uniforms`` [P, n, max_tokens]."""
+        """Decode P prompts x n rows together; a row may go on past its end token. ``uniforms`` [P, n, max_tokens]."""
         device = self.policy.device
         n, limit = uniforms.shape[1:]
         total, longest = len(prompts) * n, max(map(len, prompts))
@@ -171,6 +171,10 @@ class _Rows:
         self.tokens = torch.zeros(total, limit, dtype=torch.long, device=device)
         self.logprobs = torch.zeros(total, limit, device=device)
         self.lengths = torch.zeros(total, dtype=torch.long, device=device)
+        """[all rows]: tokens recorded, those after an end token included."""
+        self.pending: list[tuple[Tensor, Tensor]] = []
+        """Tokens and log-probabilities [B] of the latest positions, written down together."""
+        self.written = 0
 
     def choose(self, position: int, params: SamplingParams, ends: Tensor) -> None:
         """Sample the token at ``position`` of every row."""
@@ -181,19 +185,32 @@ class _Rows:
             top_p=params.top_p,
             top_k=params.top_k,
         )
-        self.tokens[self.rows, position] = self.last
-        self.logprobs[self.rows, position] = logprobs
-        self.lengths[self.rows] += ~self.ended
-        self.ended = self.ended | torch.isin(self.last, ends)
+        self.pending.append((self.last, logprobs))
+        self.ended = self.ended | (self.last[:, None] == ends).any(-1)
 
     def running(self) -> Tensor:
         return (~self.ended).nonzero().squeeze(-1)
 
     def keep(self, chosen: Tensor) -> None:
+        """Go on with some of the rows."""
+        self.write()
         self.rows, self.uniforms, self.slot = self.rows[chosen], self.uniforms[chosen], self.slot[chosen]
         self.ended, self.last = self.ended[chosen], self.last[chosen]
 
+    def write(self) -> None:
+        if not self.pending:
+            return
+        tokens, logprobs = (torch.stack(values, dim=1) for values in zip(*self.pending, strict=True))
+        end = self.written + len(self.pending)
+        self.tokens[self.rows, self.written : end] = tokens
+        self.logprobs[self.rows, self.written : end] = logprobs
+        self.lengths[self.rows] = end
+        self.written = end
+        self.pending = []
+
     def results(self) -> tuple[list[list[int]], list[list[float]]]:
+        """Ids and log-probabilities of every row, up to where it was decoded."""
+        self.write()
         lengths = self.lengths.tolist()
         tokens, logprobs = self.tokens.tolist(), self.logprobs.tolist()
         return (

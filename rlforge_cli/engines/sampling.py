@@ -15,7 +15,9 @@ def filtered_logits(logits: Tensor, *, temperature: float, top_p: float = 1.0, t
 
     The nucleus is the smallest set of likeliest tokens whose probability reaches ``top_p`` (arXiv 1904.09751).
     """
-    logits = logits.float() / temperature
+    logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
     if top_k and top_k < logits.shape[-1]:
         logits = logits.masked_fill(logits < logits.topk(top_k, dim=-1).values[..., -1:], -torch.inf)
     if top_p < 1.0:
@@ -38,8 +40,7 @@ def sample(
     else:
         logprobs = torch.log_softmax(filtered_logits(logits, temperature=temperature, top_p=top_p, top_k=top_k), dim=-1)
         cumulative = logprobs.exp().cumsum(-1)
-        total = cumulative[:, -1:]
         # strictly below the total, so that a token of probability 0 is never reached
-        target = torch.minimum(uniform.unsqueeze(-1) * total, total * (1 - 1e-6))
+        target = uniform.clamp(max=1 - 1e-6).unsqueeze(-1) * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
     return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def measure(python: str, script: str, *words: str) -> dict:
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(HERE.parents[1])}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(HERE.parents[1])}
     done = subprocess.run(
         [python, str(HERE / script), *words], capture_output=True, text=True, check=False, env=environment
     )
