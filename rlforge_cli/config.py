@@ -39,6 +39,9 @@ class ModelConfig(Section, frozen=True):
     ] = "float32"
     device: Annotated[str, doc("auto, cpu, cuda or cuda:N")] = "auto"
     reference: Annotated[bool, doc("keep a frozen copy of the start so that kl_ref is logged even at kl_coef 0")] = True
+    reference_share: Annotated[
+        float, doc("share of a step's completions on which kl_ref is measured while kl_coef is 0", gt=0, le=1)
+    ] = 1.0
     gradient_checkpointing: Annotated[bool, doc("recompute activations: less memory, more time")] = False
     lora_rank: Annotated[int, doc("rank of the adapter", ge=1)] = 16
     lora_alpha: Annotated[int, doc("scale of the adapter is alpha / rank", ge=1)] = 32

@@ -46,7 +46,8 @@ SHORT = {
 NOT_THE_RECIPE = frozenset(
     {
         "run", "log", "checkpoint", "train.seed", "train.max_completions", "data.path", "model.device",
-        "train.micro_batch_size", "model.gradient_checkpointing", "eval.batch_size", "rollout.memory_share",
+        "train.micro_batch_size",
+        "model.reference_share", "model.gradient_checkpointing", "eval.batch_size", "rollout.memory_share",
         "rollout.sleep", "train.stop_on_collapse", "data.difficulty_from",
     }
 )  # fmt: skip

@@ -17,6 +17,7 @@ from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
 from rlforge_cli.rewards import score
 from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect
+from rlforge_cli.rows import Row, padded
 from rlforge_cli.seeding import ProblemOrder, derive
 from rlforge_cli.step_metrics import rollout_metrics
 
@@ -28,23 +29,6 @@ if TYPE_CHECKING:
 
 LAUNCH_OVERHEAD = {"cpu": 128, "cuda": 1024}
 """What one more micro-batch costs, in token positions: below that, padding is cheaper."""
-
-
-class Row:
-    """One completion that is trained on: [prompt, completion], its advantage, and the engine's log-probabilities."""
-
-    __slots__ = ("advantage", "completion", "old", "prompt", "sampling")
-
-    def __init__(self, prompt: list[int], completion: list[int], advantage: float, sampling: list[float]) -> None:
-        self.prompt = prompt
-        self.completion = completion
-        self.advantage = advantage
-        self.sampling = sampling
-        self.old: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        return len(self.prompt) + len(self.completion)
 
 
 class Trainer:
@@ -233,6 +217,8 @@ class Trainer:
                 sums[key] = sums[key] + weighted if key in sums else weighted
         count = sums.pop("tokens_in_loss").clamp(min=1)
         record = {key: float(value / count) for key, value in sums.items()}
+        if self.policy.has_reference and self.reference_stride > 1:
+            record["kl_ref"] = self.sampled_kl(rows[self.step % self.reference_stride :: self.reference_stride] or rows)
         record |= {"loss": float(loss_sum), "sampling_diff_max": float(worst)}
         record["grad_norm"] = self.optimizer.grad_norm()
         # a NaN anywhere in the loss or the gradient refuses the step: the weights stay as they are
@@ -245,6 +231,24 @@ class Trainer:
         record["weights_changed_fraction"] = self.optimizer.step(grad_norm=record["grad_norm"])
         return record
 
+    @property
+    def reference_stride(self) -> int:
+        """The reference reads every so manieth completion: all of them where the KL is in the loss."""
+        return 1 if self.config.grpo.kl_coef else max(1, round(1 / self.config.model.reference_share))
+
+    def sampled_kl(self, rows: Sequence[Row]) -> float:
+        """kl_ref over some of the completions, from the forward passes that the loss has made."""
+        total, tokens = 0.0, 0
+        for indices in self.micro_batches(rows):
+            part = [rows[i] for i in indices]
+            batch = make_batch([row.prompt for row in part], [row.completion for row in part])
+            reference = self.policy.reference_logprobs(batch, temperature=self.params.temperature)
+            current = padded([row.current for row in part if row.current is not None], like=reference)
+            mask = batch.completion_mask.to(reference.device)
+            total += float((kl_estimate(current, reference) * mask).sum())
+            tokens += sum(len(row.completion) for row in part)
+        return total / tokens
+
     def micro_loss(self, rows: Sequence[Row], *, denominator: float) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Loss of one micro-batch as its share of the whole batch's, metrics, and the largest engine-trainer gap."""
         grpo = self.config.grpo
@@ -252,10 +256,12 @@ class Trainer:
         batch = make_batch([row.prompt for row in rows], [row.completion for row in rows])
         mask = batch.completion_mask.to(self.policy.device)
         reference = None
-        if self.policy.has_reference:
+        if self.policy.has_reference and self.reference_stride == 1:
             reference = self.policy.reference_logprobs(batch, temperature=temperature)
         logprobs, entropy = self.policy.logprobs(batch, temperature=temperature)
         old = logprobs.detach()
+        for row, values in zip(rows, old, strict=True):
+            row.current = values[: len(row.completion)]
         if rows[0].old is not None:
             old = padded([row.old for row in rows if row.old is not None], like=logprobs)
         advantages = torch.tensor([row.advantage for row in rows], dtype=logprobs.dtype, device=logprobs.device)
@@ -268,11 +274,3 @@ class Trainer:
         sampling = padded([torch.tensor(row.sampling) for row in rows], like=logprobs)
         metrics["kl_sampling"] = (kl_estimate(sampling, old) * mask).sum() / mask.sum().clamp(min=1)
         return loss, metrics, ((sampling - old).abs() * mask).max()
-
-
-def padded(rows: Sequence[Tensor], *, like: Tensor) -> Tensor:
-    """Rows of different lengths as one tensor of ``like``'s shape, dtype and device; 0 past a row's end."""
-    result = torch.zeros(like.shape)
-    for place, row in enumerate(rows):
-        result[place, : len(row)] = row
-    return result.to(device=like.device, dtype=like.dtype)

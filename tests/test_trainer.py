@@ -111,6 +111,23 @@ def test_training_raises_the_reward():
     assert records[-1]["kl_ref"] > 0.01
 
 
+def test_measuring_the_kl_on_a_share_changes_only_that_metric():
+    made = {}
+    for share in (1.0, 0.25):
+        trainer = make_trainer(configuration(model={"reference_share": share}))
+        made[share] = trainer, [trainer.train_step() for _ in range(4)]
+    whole, quarter = made[1.0][1], made[0.25][1]
+    for a, b in zip(whole, quarter, strict=True):
+        assert {k: v for k, v in a.items() if "seconds" not in k and k not in ("kl_ref", "tokens_per_s")} == {
+            k: v for k, v in b.items() if "seconds" not in k and k not in ("kl_ref", "tokens_per_s")
+        }
+    assert quarter[0]["kl_ref"] == pytest.approx(0.0, abs=1e-9)
+    assert quarter[3]["kl_ref"] == pytest.approx(whole[3]["kl_ref"], rel=1.0)
+    assert quarter[3]["kl_ref"] > 0
+    pulled = make_trainer(configuration(model={"reference_share": 0.25}, grpo={"kl_coef": 0.1}))
+    assert pulled.reference_stride == 1
+
+
 def test_several_updates_a_rollout_move_the_ratio_away_from_one():
     trainer = make_trainer(configuration(grpo={"updates": 4}, optimizer={"lr": 0.05}))
     record = trainer.train_step()
