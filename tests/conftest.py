@@ -24,8 +24,8 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def gsm8k() -> Path:
-    """The real data set beside a checkout, or named by RLFORGE_GSM8K."""
-    folder = Path(os.environ.get("RLFORGE_GSM8K", Path(__file__).parents[2] / "shared" / "data" / "gsm8k"))
+    """The real data set, in the folder that RLFORGE_GSM8K names."""
+    folder = Path(os.environ.get("RLFORGE_GSM8K", "gsm8k"))
     if not (folder / "train.jsonl").is_file():
         pytest.skip("GSM8K is not here: set RLFORGE_GSM8K to a folder with train.jsonl and test.jsonl")
     return folder

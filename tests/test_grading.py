@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -450,13 +449,8 @@ def test_special_tokens_and_thinking() -> None:
     assert visible == ("\nb", "b", True)
 
 
-def gsm8k() -> Path:
-    return Path(os.environ.get("RLFORGE_GSM8K", Path(__file__).parents[2] / "shared" / "data" / "gsm8k"))
-
-
-@pytest.mark.skipif(not (gsm8k() / "train.jsonl").is_file(), reason="RLFORGE_GSM8K is no folder with train.jsonl")
-def test_every_gsm8k_solution_is_right_by_its_own_answer() -> None:
-    lines = [line for name in ("train", "test") for line in (gsm8k() / f"{name}.jsonl").read_text().splitlines()]
+def test_every_gsm8k_solution_is_right_by_its_own_answer(gsm8k: Path) -> None:
+    lines = [line for name in ("train", "test") for line in (gsm8k / f"{name}.jsonl").read_text().splitlines()]
     solutions = [json.loads(line)["answer"] for line in lines]
     assert len(solutions) == 8792
     wrong = [text for text in solutions if not grade_number(text, gold_answer(text)).correct_strict]
