@@ -80,7 +80,7 @@ def summarize(results: Sequence[Result], *, k: Sequence[int] = (1,)) -> dict[str
     Raises:
         UserError: no results, or problems with different numbers of samples.
     """
-    from rlforge_cli.stats import clustered_se, pass_at_k, wilson
+    from rlforge_cli.stats import clustered_interval, clustered_se, pass_at_k, wilson
 
     by_id: dict[str, list[Result]] = {}
     for item in results:
@@ -92,12 +92,16 @@ def summarize(results: Sequence[Result], *, k: Sequence[int] = (1,)) -> dict[str
     right = {key: sum(r.correct for r in items) for key, items in by_id.items()}
     total = len(results)
     score = sum(right.values()) / total
+    se: float | None
     if samples == 1:
         low, high = wilson(sum(right.values()), total)
         se = (score * (1 - score) / total) ** 0.5
+    elif len(by_id) == 1:  # one problem says nothing about others
+        low, high, se = 0.0, 1.0, None
     else:
-        se = clustered_se([[float(r.correct) for r in items] for items in by_id.values()])
-        low, high = max(0.0, score - 1.96 * se), min(1.0, score + 1.96 * se)
+        matrix = [[float(r.correct) for r in items] for items in by_id.values()]
+        se = clustered_se(matrix)
+        low, high = clustered_interval(matrix)
     return {
         "accuracy": score,
         "accuracy_strict": sum(r.correct_strict for r in results) / total,

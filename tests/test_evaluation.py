@@ -55,6 +55,18 @@ def test_pass_at_k_counts_samples_of_a_problem_and_needs_enough_of_them():
     assert four["pass_at_k"] == pytest.approx({"1": 0.125, "2": 0.25, "4": 0.5})
 
 
+def test_one_problem_says_nothing_about_others():
+    summary = summarize(results([[1, 0, 1, 1]]))
+    assert (summary["accuracy"], summary["ci95"], summary["se"]) == (0.75, [0.0, 1.0], None)
+
+
+def test_the_interval_of_several_samples_is_over_problems():
+    # means 1, 1, 0, 0: t with 3 degrees of freedom, 3.182 x .288675 = .919, cut to 0..1
+    assert summarize(results([[1] * 4, [1] * 4, [0] * 4, [0] * 4]))["ci95"] == [0.0, 1.0]
+    many = summarize(results([[1, 1]] * 50 + [[0, 0]] * 50))
+    assert many["ci95"] == pytest.approx([0.5 - 1.98422 * 0.0502519, 0.5 + 1.98422 * 0.0502519], abs=1e-5)
+
+
 def test_unequal_samples_or_none_are_refused():
     with pytest.raises(UserError, match="different numbers"):
         summarize(results([[1], [1, 0]]))
