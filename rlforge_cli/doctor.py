@@ -38,11 +38,17 @@ def curves(run: RunDir) -> Curves:
 
 def diagnose(run: RunDir) -> dict[str, Any]:
     """``{"run", "status": healthy|alarms|lost, "steps", "alarms": [check, ...], "rules", "note"}``."""
+    run.info()  # a damaged run.json is an error, not a healthy run
     found = curves(run)
     checks = run_rules(found)
     alarms = [check for check in checks if check.status in ("warn", "fail")]
     status = "lost" if any(c.status == "fail" for c in alarms) else "alarms" if alarms else "healthy"
     steps = len(found.records)
     rows = [msgspec.to_builtins(check) | {"false_alarms": false_alarms(check.name)} for check in alarms]
-    short = f"only {steps} steps: trends need {ENOUGH}" if steps < ENOUGH else None
-    return {"run": run.id, "status": status, "steps": steps, "alarms": rows, "rules": len(checks), "note": short}
+    damaged = read_records(run.metrics_file)[1] if run.metrics_file.exists() else 0
+    notes = [f"only {steps} steps: trends need {ENOUGH}"] if steps < ENOUGH else []
+    notes += [f"{damaged} incomplete line(s) of {run.metrics_file} were left out"] if damaged else []
+    return {
+        "run": run.id, "status": status, "steps": steps, "alarms": rows, "rules": len(checks),
+        "note": "; ".join(notes) or None,
+    }  # fmt: skip

@@ -13,7 +13,7 @@ from rlforge_cli.checks.curves import Curves, direction
 from rlforge_cli.checks.doctor_table import RULES, run_rules
 from rlforge_cli.checks.lost import lost, trouble_since
 from rlforge_cli.collapse import CollapseWatch
-from rlforge_cli.errors import RunFailed
+from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.run_dir import LineWriter
 
 STEPS = 200
@@ -245,3 +245,15 @@ def test_doctor_command_reports_and_a_lost_run_is_exit_1(tmp_path):
     assert result["rules"] == len(RULES)
     text = CliRunner().invoke(app, ["doctor", "run-01", "--runs-dir", str(tmp_path)]).stdout
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_doctor_names_what_it_could_not_read(tmp_path):
+    run = logged(tmp_path, curves())
+    with open(run.metrics_file, "a", encoding="utf-8") as file:
+        file.write('garbage\n{"step": 201, "rew')
+    done = CliRunner().invoke(app, ["doctor", "run-01", "--runs-dir", str(tmp_path), "--json"])
+    assert json.loads(done.stdout)["note"].startswith("2 incomplete line(s) of ")
+    run.run_file.write_text("{bad")
+    done = CliRunner().invoke(app, ["doctor", "run-01", "--runs-dir", str(tmp_path)])
+    assert isinstance(done.exception, UserError)
+    assert "run.json" in str(done.exception)
