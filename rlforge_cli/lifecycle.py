@@ -16,6 +16,7 @@ from rlforge_cli import checkpoint
 from rlforge_cli.config import Config
 from rlforge_cli.errors import RunFailed, Terminated, UserError
 from rlforge_cli.experiment import Experiment
+from rlforge_cli.lineage import refuse_finished
 from rlforge_cli.output import note
 from rlforge_cli.progress import Progress
 from rlforge_cli.provenance import git_commit, now, versions
@@ -61,7 +62,7 @@ def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = 
 
 def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool) -> dict[str, Any]:
     with run.writing(), terminable():
-        if resume:
+        if resume:  # under the lock: another process may have finished the run since it was looked at
             refuse_finished(run, config)
         mark_running(run)
         experiment = None
@@ -104,17 +105,6 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool) -> dict[
                 experiment.trainer.engine.close()
         run.update_info(status="completed", finished=now(), reason=None, **totals(experiment))
     return report(run, wall_s=time.perf_counter() - begin)
-
-
-def refuse_finished(run: RunDir, config: Config) -> None:
-    """Under the lock: another process may have finished the run since it was looked at.
-
-    Raises:
-        UserError: all its steps are done.
-    """
-    info = run.info()
-    if info.get("status") == "completed" and info.get("steps", 0) >= config.train.steps:
-        raise UserError(f"{run.id} has completed {info['steps']} steps; give it more with --set steps=N")
 
 
 def record_end(run: RunDir, status: str, reason: str, experiment: Experiment | None) -> None:

@@ -143,9 +143,18 @@ def resumed(name: str, runs_dir: Path, *, sets: Sequence[str] = ()) -> tuple[Run
                 f"{config.train.steps} steps; start another run with --from {run.id}"
             )
         config = settings.load(base=config, sets=[f"{key}={value}"])
-    info = run.info()
-    if info.get("status") == "completed" and info.get("steps", 0) >= config.train.steps:
-        raise UserError(f"{run.id} has completed {info['steps']} steps; give it more with --set steps=N")
+    refuse_finished(run, config)
     if sets:
         run.write_config(msgspec.to_builtins(config))
     return run, config
+
+
+def refuse_finished(run: RunDir, config: Config) -> None:
+    """Refuse to continue a run that has nothing left to do.
+
+    Raises:
+        UserError: all its steps are done.
+    """
+    info = run.info()
+    if info.get("status") == "completed" and info.get("steps", 0) >= config.train.steps:
+        raise UserError(f"{run.id} has completed {info['steps']} steps; give it more with --set steps=N")
