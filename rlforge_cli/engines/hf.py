@@ -16,6 +16,7 @@ from torch import Tensor
 from rlforge_cli.engines.cuda_graph import ROWS, GraphedForward
 from rlforge_cli.engines.kv_cache import ATTENTION, DecodeCache, register_attention
 from rlforge_cli.engines.lean import is_lean, lean_step, rotary_table
+from rlforge_cli.engines.packed import PackedLayer, PositionTable, pack, packable, packed_step, position_table
 from rlforge_cli.engines.sampling import sample
 from rlforge_cli.rollouts import Completion, SamplingParams, finish
 
@@ -38,9 +39,12 @@ class HFEngine:
         self.policy = policy
         self.batch_size = batch_size
         self.ends = frozenset(policy.end_ids)
-        self.cache = DecodeCache()
         self.lean = is_lean(policy.backbone.config)
-        self.table: tuple[Tensor, Tensor] | None = None
+        self.small = policy.device.type == "cpu" and policy.parameter_count < SMALL_MODEL
+        self.packs = self.small and self.lean and packable(policy.backbone)
+        self.packed: list[PackedLayer] = []
+        self.cache = DecodeCache(transposed=self.packs)
+        self.table: tuple[Tensor, Tensor] | PositionTable | None = None
         # 4-bit layers allocate as they run, which a capture does not allow
         graphable = policy.device.type == "cuda" and not getattr(policy.causal, "is_quantized", False)
         self.graphed = GraphedForward(self._forward) if graphable else None
@@ -48,9 +52,12 @@ class HFEngine:
     def sync_weights(self, *, step: int) -> None:
         """Nothing to do: the weights are the policy's."""
 
+    def offload(self) -> None:
+        """Nothing to do: the cache is small, and kept for the next rollout."""
+
     def close(self) -> None:
         """Free the cache and the graphs."""
-        self.cache = DecodeCache()
+        self.cache = DecodeCache(transposed=self.packs)
         self.graphed = None
 
     def generate(
@@ -63,6 +70,7 @@ class HFEngine:
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         size = max(1, self.batch_size // n)
         with torch.inference_mode(), self._decoding():
+            self.packed = pack(self.policy.backbone) if self.packs else []
             for start in range(0, len(order), size):
                 chosen = order[start : start + size]
                 tokens, logprobs = self._decode([prompts[i] for i in chosen], uniforms[chosen], params)
@@ -82,7 +90,7 @@ class HFEngine:
         attention, training, threads = config._attn_implementation, model.training, torch.get_num_threads()
         model.eval()
         config._attn_implementation = ATTENTION
-        if self.policy.device.type == "cpu" and self.policy.parameter_count < SMALL_MODEL:
+        if self.small:
             torch.set_num_threads(1)
         try:
             yield
@@ -94,11 +102,14 @@ class HFEngine:
     def _forward(self, tokens: Tensor, slots: Tensor, window: int) -> Tensor:
         """One decoding step: [B] tokens to be stored at [B] slots -> logits [B, V] of what follows."""
         self.cache.slot, self.cache.window = slots, window
+        decoder = self.policy.backbone
+        if isinstance(self.table, PositionTable):
+            return self.policy.head(
+                packed_step(self.packed, decoder, tokens, slots, cache=self.cache, table=self.table)
+            )
         mask = (torch.arange(window, device=slots.device) <= slots[:, None])[:, None, None]
         if self.table is not None:
-            return self.policy.head(
-                lean_step(self.policy.backbone, tokens, slots, mask, cache=self.cache, table=self.table)
-            )
+            return self.policy.head(lean_step(decoder, tokens, slots, mask, cache=self.cache, table=self.table))
         hidden = self.policy.hidden(tokens[:, None], position_ids=slots[:, None], attention_mask=mask, cache=self.cache)
         return self.policy.head(hidden[:, -1])
 
@@ -126,14 +137,17 @@ class HFEngine:
         rows_wanted = next((size for size in ROWS if size >= total), total) if self.graphed else total
         if self.cache.reserve(rows=rows_wanted, slots=longest + limit):
             if self.lean:
-                self.table = rotary_table(self.policy.backbone, slots=self.cache.slots)
+                table = rotary_table(self.policy.backbone, slots=self.cache.slots)
+                self.table = position_table(table) if self.packs else table
             if self.graphed:
                 self.graphed.clear()
         logits, lengths = self._prefill(prompts)
         groups = torch.arange(len(prompts), device=device).repeat_interleave(n)
         self.cache.select(groups, length=longest)
         state = _Rows(logits=logits[groups], slot=lengths[groups], uniforms=uniforms.reshape(-1, limit).to(device))
-        ends = torch.tensor(sorted(self.ends), device=device)
+        ends = torch.zeros(logits.shape[-1], dtype=torch.bool)
+        ends[[end for end in self.ends if end < len(ends)]] = True
+        ends = ends.to(device)
         check_every = 1 if device.type == "cpu" else CUDA_CHECK_EVERY
         for position in range(limit):
             state.choose(position, params, ends)
@@ -177,7 +191,7 @@ class _Rows:
         self.written = 0
 
     def choose(self, position: int, params: SamplingParams, ends: Tensor) -> None:
-        """Sample the token at ``position`` of every row."""
+        """Sample the token at ``position`` of every row; ``ends`` [V] is True for the end tokens."""
         self.last, logprobs = sample(
             self.logits,
             self.uniforms[:, position],
@@ -186,7 +200,7 @@ class _Rows:
             top_k=params.top_k,
         )
         self.pending.append((self.last, logprobs))
-        self.ended = self.ended | (self.last[:, None] == ends).any(-1)
+        self.ended = self.ended | ends.index_select(0, self.last)
 
     def running(self) -> Tensor:
         return (~self.ended).nonzero().squeeze(-1)
