@@ -1,7 +1,8 @@
-"""RMS norm with a written-out backward pass, in the place of the models' own (a third of a small model's update).
+"""RMS norm in few launches, in the place of the models' own (a third of a small model's update, a fifth of a large one).
 
-y = w x / rms(x), computed in float32 and rounded where the models round, so values do not change. With
-h = x / rms(x) and u = g w: dx = (u - h mean(u h)) / rms(x), dw = sum(g h).
+y = w x / rms(x). On a CUDA device it is torch's own kernel, which rounds once where the models round twice. On a CPU,
+where torch has none, the backward pass is written out: with h = x / rms(x) and u = g w,
+dx = (u - h mean(u h)) / rms(x), dw = sum(g h); values round where the models' do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import rms_norm
 
 REPLACED = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
 
@@ -41,6 +43,8 @@ class RMSNorm(nn.Module):
     variance_epsilon: float
 
     def forward(self, hidden_states: Tensor) -> Tensor:
+        if hidden_states.is_cuda:
+            return rms_norm(hidden_states, self.weight.shape, self.weight, self.variance_epsilon)
         return _RMSNorm.apply(hidden_states, self.weight, self.variance_epsilon)
 
 

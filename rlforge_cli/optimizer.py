@@ -42,8 +42,8 @@ class MasterAdamW:
     def _summing_into(master: Tensor) -> Any:
         def add(parameter: Tensor) -> None:
             assert parameter.grad is not None
-            grad = parameter.grad.float()
-            master.grad = grad if master.grad is None else master.grad.add_(grad)
+            # the sum takes the bfloat16 gradient as it is: no float32 copy of it
+            master.grad = parameter.grad.float() if master.grad is None else master.grad.add_(parameter.grad)
             parameter.grad = None
 
         return add

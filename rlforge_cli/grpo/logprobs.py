@@ -64,7 +64,7 @@ class _ChunkedHead(torch.autograd.Function):
         for rows, wanted in zip(hidden.split(chunk), targets.split(chunk), strict=True):
             logp = _log_softmax(rows, head_weight, temperature)
             logprobs.append(logp.gather(-1, wanted.unsqueeze(-1)).squeeze(-1))
-            entropies.append(-(logp.exp() * logp).nansum(-1))  # 0 x -inf is 0 here
+            entropies.append(torch.special.entr(logp.exp_()).sum(-1))  # -p log p, and 0 where p is 0
         ctx.save_for_backward(hidden, head_weight, targets)
         ctx.temperature, ctx.chunk = temperature, chunk
         ctx.entropy = torch.cat(entropies)
@@ -81,18 +81,18 @@ class _ChunkedHead(torch.autograd.Function):
         for start in range(0, len(targets), ctx.chunk):
             part = slice(start, start + ctx.chunk)
             logp = _log_softmax(hidden[part], head_weight, ctx.temperature)
-            probabilities = logp.exp()
-            grad_logits = torch.zeros_like(logp)
+            slope = torch.zeros_like(logp[:, :1])  # the gradient is -p times this, and the upstream one at the target
             if grad_logprobs is not None:
-                upstream = grad_logprobs[part].unsqueeze(-1)
-                grad_logits -= probabilities * upstream
-                grad_logits.scatter_add_(-1, targets[part].unsqueeze(-1), upstream)
+                slope = slope + grad_logprobs[part].unsqueeze(-1)
             if grad_entropy is not None:
                 finite = logp.clamp(min=torch.finfo(logp.dtype).min)
-                grad_logits -= (
-                    probabilities * (finite + ctx.entropy[part].unsqueeze(-1)) * grad_entropy[part].unsqueeze(-1)
-                )
-            grad_logits = (grad_logits / ctx.temperature).to(hidden.dtype)
+                slope = slope + (finite + ctx.entropy[part].unsqueeze(-1)) * grad_entropy[part].unsqueeze(-1)
+            grad_logits = logp.exp_().mul_(-slope)
+            if grad_logprobs is not None:
+                grad_logits.scatter_add_(-1, targets[part].unsqueeze(-1), grad_logprobs[part].unsqueeze(-1))
+            if ctx.temperature != 1.0:
+                grad_logits /= ctx.temperature
+            grad_logits = grad_logits.to(hidden.dtype)
             if wants_hidden:
                 hidden_grads.append(grad_logits @ head_weight)
             if wants_weight:
