@@ -18,6 +18,7 @@ from rlforge_cli.fused_norm import fuse_norms
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
+from rlforge_cli.packed_attention import can_pack, packed_hidden
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
@@ -44,6 +45,10 @@ class Policy:
         self.cache_keyword = "cache" if "cache" in named else "past_key_values"
         self.is_adapter = causal is not model
         self.end_ids = declared_end_ids(causal, tokenizer)
+        self.packs = can_pack(self.backbone)
+        """Whether batches for :meth:`logprobs` may be packed."""
+        if reference is not None:
+            can_pack(self.reference.get_decoder())
         self.parameter_count = sum(p.numel() for p in model.parameters())
 
     @property
@@ -105,7 +110,10 @@ class Policy:
 def completion_logprobs(decoder: Any, head_weight: Tensor, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
     """Only the positions that predict a completion token reach the head."""
     device = head_weight.device
-    hidden = decoder(input_ids=batch.input_ids.to(device), use_cache=False).last_hidden_state
+    if batch.packing is not None:
+        hidden = packed_hidden(decoder, batch.input_ids.to(device), batch.packing.to(device))
+    else:
+        hidden = decoder(input_ids=batch.input_ids.to(device), use_cache=False).last_hidden_state
     mask = batch.completion_mask.to(device)
     predicting = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.source.to(device))
     targets = batch.completion_ids.to(device)[mask]

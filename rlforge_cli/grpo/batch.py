@@ -1,4 +1,5 @@
-"""Token lists as the tensors a forward pass takes: padded on the right, so that causal attention needs no mask."""
+"""Token lists as the tensors a forward pass takes: padded on the right, so that causal attention needs no mask; or
+packed, for a policy whose attention can lay them out again."""
 
 from __future__ import annotations
 
@@ -8,23 +9,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rlforge_cli.grpo.packing import Packing, pack_rows
+
 
 class Batch(NamedTuple):
     """Sequences of prompt and completion; B rows, L the longest row, T the longest completion."""
 
     input_ids: Tensor
-    """[B, L] int64; positions past a row's end hold 0."""
+    """[B, L] int64, positions past a row's end hold 0; or packed [1, N]."""
     completion_mask: Tensor
     """[B, T] bool, True where the row has a completion token. From lengths, never from the ids."""
     completion_ids: Tensor
     """[B, T] int64."""
     source: Tensor
-    """[tokens] int64: where in the flattened [B, L] the hidden state lies that predicts each completion token, row
-    by row (the position before the token)."""
+    """[tokens] int64: where in the flattened ``input_ids`` the hidden state lies that predicts each completion token,
+    row by row (the position before the token)."""
+    packing: Packing | None = None
 
 
-def make_batch(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> Batch:
-    """Pack rows; every prompt has at least one token (the first completion token is predicted from it)."""
+def make_batch(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, packed: bool = False
+) -> Batch:
+    """Rows as tensors; every prompt has at least one token (the first completion token is predicted from it)."""
+    packing = None
     length = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
     width = max(1, max(len(c) for c in completions))
     input_ids = torch.zeros(len(prompts), length, dtype=torch.long)
@@ -38,7 +45,11 @@ def make_batch(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[
         completion_ids[row, : len(completion)] = torch.tensor(completion, dtype=torch.long)
         mask[row, : len(completion)] = True
         source.append(torch.arange(len(prompt) - 1, end - 1) + row * length)
-    return Batch(input_ids, mask, completion_ids, torch.cat(source))
+    predicting = torch.cat(source)
+    if packed:
+        input_ids, packing = pack_rows(prompts, completions)
+        predicting = packing.source[predicting]
+    return Batch(input_ids, mask, completion_ids, predicting, packing)
 
 
 def micro_batches(lengths: Sequence[int], *, size: int, overhead: int = 0) -> list[list[int]]:
