@@ -23,8 +23,8 @@ NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Of a 4-bit weight: half a byte, an 8-bit scale for each 64, a float32 for each 256 of those (arXiv 2305.14314)."""
 CHUNK_ELEMENTS = 1 << 26
 """As rlforge_cli.grpo.logprobs has it."""
-LOGIT_BYTES = 20
-"""Of a logit while the chunked head runs backward: logits, log-softmax, probabilities and their gradients."""
+LOGIT_BYTES = 12
+"""Of a logit while the chunked head runs backward: bfloat16 logits and gradient, float32 logits and log-softmax."""
 CONTEXT_GIB = 0.6
 """CUDA context and libraries of a process."""
 ASLEEP_GIB = 1.2
@@ -87,12 +87,14 @@ def activation_bytes(config: Config, model: Architecture) -> float:
     size = 4 if config.model.dtype == "float32" else 2
     tokens = config.train.micro_batch_size * (config.rollout.max_prompt_tokens + config.rollout.max_tokens)
     hidden, wide = model.hidden, model.intermediate
-    mixed = (model.heads + model.kv_heads) * model.head_dim
-    layer = size * (6 * hidden + 4 * mixed + 4 * wide) + 4 * (2 * hidden + mixed)
+    query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    # what autograd keeps: residuals and normed inputs; queries and keys before norm and after rotation; values and
+    # what attention mixed; gate, its activation, up and their product
+    layer = size * (4 * hidden + 2 * query + 2 * key + key + query + 4 * wide)
     if config.model.adaptation != "full":  # an adapter's inputs are cast to its float32
         layer += 4 * sum(a for name, (a, _) in model.shapes.items() if name in config.model.lora_targets)
-    if config.model.gradient_checkpointing:
-        return tokens * (model.layers * size * hidden + layer)
+    if config.model.gradient_checkpointing:  # every layer's input; one layer again, with gradients of its widest parts
+        return tokens * (model.layers * size * hidden + layer + size * (3 * wide + hidden))
     return tokens * model.layers * layer
 
 

@@ -31,7 +31,8 @@ class Packing(NamedTuple):
     length: int
 
     def to(self, device: torch.device) -> Packing:
-        return Packing(*(x.to(device) if isinstance(x, Tensor) else x for x in self))
+        moved = {name: getattr(self, name).to(device) for name in ("positions", "source", "place", "stands")}
+        return self._replace(**moved)
 
 
 def pack_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> tuple[Tensor, Packing]:
