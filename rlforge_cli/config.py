@@ -67,7 +67,7 @@ class PromptConfig(Section, frozen=True):
 
 
 class RolloutConfig(Section, frozen=True):
-    engine: Annotated[Literal["hf", "vllm"], doc("hf: in this process on the policy's own weights")] = "hf"
+    engine: Annotated[Literal["hf", "vllm"], doc("hf: on the policy's own weights; vllm: faster on a GPU")] = "hf"
     group_size: Annotated[int, doc("G: completions a prompt; unsure -> 8, 4 is the floor")] = 8
     prompts: Annotated[int, doc("P: prompts trained a step", ge=1)] = 8
     completions: Annotated[int, doc("completions a step; when given, prompts = completions / group_size", ge=0)] = 0
@@ -83,10 +83,14 @@ class RolloutConfig(Section, frozen=True):
         int, doc("dynamic sampling: rounds a step, refilling while fewer than P live; 1 = no refill", ge=1)
     ] = 1
     stop: Annotated[tuple[str, ...], doc("texts that end a completion")] = ("\nQuestion:", "\nProblem:")
-    memory_share: Annotated[float, doc("vllm: share of the GPU's memory for its weights and KV cache", gt=0, lt=1)] = (
-        0.3
-    )
+    memory_share: Annotated[
+        float, doc("vllm: share of the GPU (or of what this process may use) for its weights and KV cache", gt=0, lt=1)
+    ] = 0.3
     sleep: Annotated[bool, doc("vllm: give the engine's memory back while the policy trains")] = True
+    eager: Annotated[bool, doc("vllm: neither compile nor capture graphs; starts sooner, decodes slower")] = False
+    logprob_share: Annotated[
+        float, doc("vllm: share of the completions that report log-probabilities, for kl_sampling", ge=0, le=1)
+    ] = 1.0
 
 
 class RewardConfig(Section, frozen=True):
@@ -115,6 +119,14 @@ class GRPOConfig(Section, frozen=True):
     entropy_coef: Annotated[float, doc("weight of the entropy bonus", ge=0)] = 0.0
     updates: Annotated[int, doc("optimizer updates a rollout; each takes whole groups", ge=1)] = 1
     mask_truncated: Annotated[bool, doc("leave truncated completions out of the loss")] = False
+    sampling_correction: Annotated[
+        Literal["off", "token-truncate", "token-mask", "sequence-truncate", "sequence-mask"],
+        doc(
+            "importance weight for an engine that differs from the trainer, a token or a sequence: cut at "
+            "sampling_cap, or 0 outside [1 / cap, cap]; the hf engine needs none"
+        ),
+    ] = "off"
+    sampling_cap: Annotated[float, doc("largest importance weight of sampling_correction", gt=1)] = 2.0
 
 
 class OptimizerConfig(Section, frozen=True):
@@ -227,6 +239,19 @@ def check(config: Config) -> None:
         raise UserError(
             "data.difficulty (a band such as 0.1-0.9) and data.difficulty_from (the .jsonl of `rlforge eval RUN "
             "--split train --samples 8`) go together: set both"
+        )
+    if grpo.sampling_correction != "off" and (rollout.top_p < 1 or rollout.top_k):
+        cut = f"rollout.top_p = {rollout.top_p:g}" if rollout.top_p < 1 else f"rollout.top_k = {rollout.top_k}"
+        raise UserError(
+            f"grpo.sampling_correction = {grpo.sampling_correction!r} with {cut}: the engine renormalises over the "
+            "tokens it keeps, so the ratio to it is not 1 even for an unchanged policy; use --set top_p=1 --set "
+            "top_k=0, or --set sampling_correction=off"
+        )
+    if grpo.sampling_correction != "off" and rollout.logprob_share < 1:
+        raise UserError(
+            f"grpo.sampling_correction = {grpo.sampling_correction!r} with rollout.logprob_share = "
+            f"{rollout.logprob_share:g}: a completion without log-probabilities cannot be corrected; use --set "
+            "logprob_share=1, or --set sampling_correction=off"
         )
     prompts = total // rollout.group_size if total else rollout.prompts
     if prompts % grpo.updates:

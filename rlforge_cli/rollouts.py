@@ -25,7 +25,7 @@ class Completion(msgspec.Struct, frozen=True):
     completion_ids: list[int]
     """As sampled, the end token included."""
     sampling_logprobs: list[float]
-    """As the engine reported: of the sampled tokens, under the distribution that was sampled from."""
+    """As the engine reported: of the sampled tokens, under the distribution that was sampled from; empty if unasked."""
     finish_reason: Literal["stop", "length"]
     text: str
     """Decoded without special tokens, cut at a stop text."""
@@ -43,6 +43,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[str, ...] = ()
+    logprob_share: float = 1.0
+    """At least this share of the completions reports its log-probabilities: to some engines they cost time."""
 
 
 class RolloutEngine(Protocol):
@@ -56,6 +58,10 @@ class RolloutEngine(Protocol):
 
     def sync_weights(self, *, step: int) -> None:
         """Take over the policy's weights; called before the first generate and after every update."""
+        ...
+
+    def offload(self) -> None:
+        """Give the device's memory to an update. After it comes :meth:`sync_weights`, before any generate."""
         ...
 
     def close(self) -> None:

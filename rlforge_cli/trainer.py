@@ -12,12 +12,13 @@ from torch import Tensor
 
 from rlforge_cli.config import Config, groups_per_round
 from rlforge_cli.grpo.advantages import group_advantages
-from rlforge_cli.grpo.batch import make_batch, micro_batches
+from rlforge_cli.grpo.batch import Batch, make_batch, micro_batches
+from rlforge_cli.grpo.correction import importance_weights, over_reported, reported_tokens, sampling_metrics
 from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
 from rlforge_cli.rewards import score
 from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect
-from rlforge_cli.rows import Row, padded
+from rlforge_cli.rows import Row, padded, padded_sampling
 from rlforge_cli.seeding import ProblemOrder, derive
 from rlforge_cli.step_metrics import rollout_metrics
 
@@ -50,7 +51,7 @@ class Trainer:
         )
         self.params = SamplingParams(
             max_tokens=config.rollout.max_tokens, temperature=config.rollout.temperature, top_p=config.rollout.top_p,
-            top_k=config.rollout.top_k, stop=config.rollout.stop,
+            top_k=config.rollout.top_k, stop=config.rollout.stop, logprob_share=config.rollout.logprob_share,
         )  # fmt: skip
         self.step = 0
         self.skipped_in_a_row = 0
@@ -93,6 +94,8 @@ class Trainer:
         rolled_out = time.perf_counter()
 
         self.between_steps = False
+        self.engine.offload()
+        offloaded = time.perf_counter()
         record |= self.update(collected, advantages)
         trained = time.perf_counter()
         self.engine.sync_weights(step=step)
@@ -107,8 +110,8 @@ class Trainer:
         record |= {
             "completions_generated": self.budget["completions_generated"],
             "seconds_rollout": rolled_out - begin,
-            "seconds_train": trained - rolled_out,
-            "seconds_sync": synced - trained,
+            "seconds_train": trained - offloaded,
+            "seconds_sync": offloaded - rolled_out + synced - trained,
             "seconds_total": synced - begin,
             "tokens_per_s": record["tokens_generated"] / (synced - begin),
         }
@@ -176,23 +179,29 @@ class Trainer:
         per_update = math.ceil(len(groups) / updates)
         parts = [groups[start : start + per_update] for start in range(0, len(groups), per_update)]
         records = [self.one_update([row for group in part for row in group]) for part in parts]
-        for key in records[0]:
-            record[key] = sum(r[key] for r in records) / len(records)
-        record["sampling_diff_max"] = max(r["sampling_diff_max"] for r in records)
+        for key in dict.fromkeys(key for r in records for key in r):
+            values = [r[key] for r in records if key in r]
+            record[key] = max(values) if key == "sampling_diff_max" else sum(values) / len(values)
         record["skipped"] = all(r["skipped"] for r in records)
         record["lr"] = records[-1]["lr"]
         return record
 
     def micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Indices of ``rows``, micro-batch by micro-batch."""
+        """Indices of ``rows``, micro-batch by micro-batch; packed ones keep neighbours, who share their prompt."""
+        if self.policy.packs:
+            size = self.config.train.micro_batch_size
+            return [list(range(start, min(start + size, len(rows)))) for start in range(0, len(rows), size)]
         overhead = LAUNCH_OVERHEAD.get(self.policy.device.type, 0)
         return micro_batches([row.length for row in rows], size=self.config.train.micro_batch_size, overhead=overhead)
+
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        return make_batch([row.prompt for row in rows], [row.completion for row in rows], packed=self.policy.packs)
 
     def keep_old_logprobs(self, rows: Sequence[Row]) -> None:
         """Log-probabilities before this step's updates, which ratios of the second update on are taken to."""
         with torch.no_grad():
             for indices in self.micro_batches(rows):
-                batch = make_batch([rows[i].prompt for i in indices], [rows[i].completion for i in indices])
+                batch = self.batch([rows[i] for i in indices])
                 logprobs, _ = self.policy.logprobs(batch, temperature=self.params.temperature)
                 for place, index in enumerate(indices):
                     rows[index].old = logprobs[place, : len(rows[index].completion)].clone()
@@ -219,7 +228,7 @@ class Trainer:
         record = {key: float(value / count) for key, value in sums.items()}
         if self.policy.has_reference and self.reference_stride > 1:
             record["kl_ref"] = self.sampled_kl(rows[self.step % self.reference_stride :: self.reference_stride] or rows)
-        record |= {"loss": float(loss_sum), "sampling_diff_max": float(worst)}
+        record = over_reported(record | {"loss": float(loss_sum), "sampling_diff_max": float(worst)})
         record["grad_norm"] = self.optimizer.grad_norm()
         # a NaN anywhere in the loss or the gradient refuses the step: the weights stay as they are
         record["skipped"] = not (math.isfinite(record["grad_norm"]) and math.isfinite(record["loss"])) or tokens == 0
@@ -241,7 +250,7 @@ class Trainer:
         total, tokens = 0.0, 0
         for indices in self.micro_batches(rows):
             part = [rows[i] for i in indices]
-            batch = make_batch([row.prompt for row in part], [row.completion for row in part])
+            batch = self.batch(part)
             reference = self.policy.reference_logprobs(batch, temperature=self.params.temperature)
             current = padded([row.current for row in part if row.current is not None], like=reference)
             mask = batch.completion_mask.to(reference.device)
@@ -253,7 +262,7 @@ class Trainer:
         """Loss of one micro-batch as its share of the whole batch's, metrics, and the largest engine-trainer gap."""
         grpo = self.config.grpo
         temperature = self.params.temperature
-        batch = make_batch([row.prompt for row in rows], [row.completion for row in rows])
+        batch = self.batch(rows)
         mask = batch.completion_mask.to(self.policy.device)
         reference = None
         if self.policy.has_reference and self.reference_stride == 1:
@@ -264,13 +273,19 @@ class Trainer:
             row.current = values[: len(row.completion)]
         if rows[0].old is not None:
             old = padded([row.old for row in rows if row.old is not None], like=logprobs)
+        sampling = padded_sampling(rows, like=logprobs)
+        weights = outside = None
+        if grpo.sampling_correction != "off":
+            weights, outside = importance_weights(
+                old, sampling, mask, mode=grpo.sampling_correction, cap=grpo.sampling_cap
+            )
         advantages = torch.tensor([row.advantage for row in rows], dtype=logprobs.dtype, device=logprobs.device)
         loss, metrics = grpo_loss(
             logprobs, old, advantages, mask,
             clip_low=grpo.clip_low, clip_high=grpo.clip_high, kl_coef=grpo.kl_coef, ref_logprobs=reference,
             kl_estimator=grpo.kl_estimator, entropy=entropy if grpo.entropy_coef else entropy.detach(),
-            entropy_coef=grpo.entropy_coef, aggregation=grpo.aggregation, denominator=denominator,
+            entropy_coef=grpo.entropy_coef, aggregation=grpo.aggregation, denominator=denominator, weights=weights,
         )  # fmt: skip
-        sampling = padded([torch.tensor(row.sampling) for row in rows], like=logprobs)
-        metrics["kl_sampling"] = (kl_estimate(sampling, old) * mask).sum() / mask.sum().clamp(min=1)
-        return loss, metrics, ((sampling - old).abs() * mask).max()
+        metrics |= sampling_metrics(old, sampling, mask, weights=weights, outside=outside)
+        gap = torch.where(reported_tokens(sampling, mask), (sampling - old).abs(), 0.0)
+        return loss, metrics, gap.max()

@@ -86,6 +86,12 @@ def test_two_changes_are_said():
     assert not prepared("G=4", budget="samples").notes
 
 
+def test_a_truncating_engine_is_said():
+    for sets in (["top_p=0.8"], ["top_k=20"]):
+        assert any("kl_sampling shows the gap" in note for note in prepared(*sets).notes)
+    assert not prepared().notes
+
+
 def test_resume_takes_a_run_as_it_is():
     run = started("steps=20", status="interrupted")
     found, config = lineage.resumed(run.id, RUNS)
@@ -114,5 +120,5 @@ def test_plan_counts_what_is_generated_and_trained():
     assert facts["completions_per_step"] == 96
     assert facts["completions_trained_per_step"] == 64
     assert facts["completions"] == 9600
-    assert facts["accumulation"] == 2
+    assert facts["accumulation"] == 1
     assert planning.plan(settings.load("qwen3-0.6b-full"))["accumulation"] == 32

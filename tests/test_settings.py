@@ -99,11 +99,22 @@ def test_completions_set_the_prompts():
         (["checkpoint.keep=0"], "-1 to keep all"),
         (["eval.k=[0]"], "at least 1"),
         (["log.sinks=tensorbord"], "tensorboard"),
+        (["sampling_correction=token-mask", "top_p=0.8"], r"sampling_correction.*rollout\.top_p = 0\.8.*top_p=1"),
+        (["sampling_correction=sequence-truncate", "top_k=20"], r"rollout\.top_k = 20.*sampling_correction=off"),
+        (["sampling_correction=token-mask", "logprob_share=0.5"], r"rollout\.logprob_share = 0\.5.*logprob_share=1"),
+        (["sampling_cap=1"], "sampling_cap"),
+        (["sampling_correction=token"], "token-mask"),
     ],
 )
 def test_what_must_hold_between_keys(sets, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         settings.load(sets=sets)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_corrected_engine_and_a_truncating_one_are_both_allowed_alone():
+    assert settings.load(sets=["sampling_correction=token-mask"]).grpo.sampling_cap == 2.0
+    assert settings.load(sets=["top_p=0.8", "top_k=20"]).grpo.sampling_correction == "off"
 
 
 @pytest.mark.parametrize("name", settings.preset_names())

@@ -49,14 +49,22 @@ def rows(seed: int = 0) -> list[Row]:
     return made
 
 
-def gradients(size: int, order: list[int], *, aggregation: str, kl_coef: float = 0.05) -> dict[str, torch.Tensor]:
+def gradients(
+    size: int, order: list[int], *, aggregation: str = "sequence", kl_coef: float = 0.05, correction: str = "off",
+    made: list[Row] | None = None,
+) -> dict[str, torch.Tensor]:  # fmt: skip
     """Of one update on the same eight rows, in float64, by micro-batches of ``size`` in the given order."""
     policy = toy_policy(dtype=torch.float64)
     with torch.no_grad():  # so that the KL term pulls
         for parameter in policy.model.parameters():
             parameter.add_(0.01)
     config = configuration(
-        grpo={"aggregation": aggregation, "kl_coef": kl_coef, "entropy_coef": 0.01},
+        grpo={
+            "aggregation": aggregation,
+            "kl_coef": kl_coef,
+            "entropy_coef": 0.01,
+            "sampling_correction": correction,
+        },
         train={"micro_batch_size": size},
         optimizer={"max_grad_norm": 0.0},
     )
@@ -68,7 +76,7 @@ def gradients(size: int, order: list[int], *, aggregation: str, kl_coef: float =
         return 0.0
 
     trainer.optimizer.step = keep  # type: ignore[method-assign]
-    made = rows()
+    made = made or rows()
     trainer.one_update([made[i] for i in order])
     return kept
 
@@ -85,6 +93,91 @@ def test_gradients_do_not_depend_on_micro_batch_padding_or_order(aggregation):
             torch.testing.assert_close(
                 other[name], gradient, rtol=0, atol=1e-6, msg=lambda m, n=name, s=size: f"{n}, {s}: {m}"
             )
+
+
+CORRECTIONS = ("token-truncate", "token-mask", "sequence-truncate", "sequence-mask")
+
+
+def mismatched_rows() -> list[Row]:
+    """As :func:`rows`, sampled by an engine that is off by up to a nat a token and reports nothing for one row."""
+    generator = torch.Generator().manual_seed(1)
+    made = rows()
+    for row in made:
+        row.sampling = (-2.9 + 2 * torch.rand(len(row.completion), generator=generator) - 1).tolist()
+    made[2].sampling = None
+    return made
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_corrected_gradients_do_not_depend_on_micro_batch_padding_or_order(correction):
+    straight = list(range(8))
+    reference = gradients(8, straight, correction=correction, made=mismatched_rows())
+    plain = gradients(8, straight, made=mismatched_rows())
+    assert max(float((reference[name] - plain[name]).abs().max()) for name in plain) > 1e-3
+    for size, order in ((1, straight), (3, straight), (8, [5, 2, 7, 0, 3, 1, 6, 4]), (2, straight[::-1])):
+        other = gradients(size, order, correction=correction, made=mismatched_rows())
+        for name, gradient in reference.items():
+            torch.testing.assert_close(other[name], gradient, rtol=0, atol=1e-9)
+
+
+def test_without_correction_what_the_engine_reports_changes_no_gradient():
+    reference = gradients(3, list(range(8)))
+    other = gradients(3, list(range(8)), made=mismatched_rows())
+    assert all(torch.equal(other[name], gradient) for name, gradient in reference.items())
+
+
+class Shifted(HFEngine):
+    """Reports log-probabilities that are off by half a nat, and for every other group none at all."""
+
+    def generate(self, prompts, *, n, params, seed):
+        groups = super().generate(prompts, n=n, params=params, seed=seed)
+        return [
+            [
+                msgspec.structs.replace(
+                    c, sampling_logprobs=[v - 0.5 for v in c.sampling_logprobs] if i % 2 == 0 else []
+                )
+                for c in group
+            ]
+            for i, group in enumerate(groups)
+        ]
+
+
+@pytest.mark.parametrize(("cap", "fraction", "weight"), [(1.5, 1.0, 1.5), (2.0, 0.0, math.exp(0.5))])
+@pytest.mark.parametrize("size", [1, 8])
+def test_correction_metrics_are_over_the_tokens_that_the_engine_reported(cap, fraction, weight, size):
+    policy = toy_policy()
+    config = configuration(
+        grpo={"sampling_correction": "token-truncate", "sampling_cap": cap}, train={"micro_batch_size": size}
+    )
+    record = make_trainer(config, policy=policy, engine=Shifted(policy)).train_step()
+    assert 0.2 < record["reported_fraction"] < 0.8
+    assert record["correction_fraction"] == pytest.approx(fraction)
+    assert record["correction_weight"] == pytest.approx(weight, abs=1e-5)
+    assert record["kl_sampling"] == pytest.approx(math.exp(0.5) - 0.5 - 1, abs=1e-5)
+    assert record["sampling_diff_max"] == pytest.approx(0.5, abs=1e-5)
+
+
+def test_what_no_engine_reported_is_left_out_and_an_impossible_one_is_seen():
+    def reporting(value: list[float]) -> dict:
+        policy = toy_policy()
+        engine = ScriptedEngine(lambda call, group, sample: [sample, 16])
+        generate = engine.generate
+        engine.generate = lambda *args, **kwargs: [  # type: ignore[method-assign]
+            [msgspec.structs.replace(c, sampling_logprobs=value) for c in group] for group in generate(*args, **kwargs)
+        ]
+        config = configuration(grpo={"sampling_correction": "token-mask"})
+        return make_trainer(config, policy=policy, engine=engine, task=PaysOddSamples()).train_step()
+
+    silent = reporting([])
+    assert silent["reported_fraction"] == 0.0
+    assert not {"kl_sampling", "sampling_diff_max", "correction_weight", "correction_fraction"} & set(silent)
+    assert silent["grad_norm"] > 0
+    broken = reporting([float("nan"), -math.inf])
+    assert broken["correction_fraction"] == 1.0
+    assert broken["correction_weight"] == 0.0
+    assert broken["sampling_diff_max"] == math.inf
+    assert broken["kl_sampling"] > 1e8
+    assert broken["grad_norm"] == 0.0
 
 
 def test_the_first_on_policy_update_has_ratio_one_and_no_loss_but_a_gradient():
@@ -233,7 +326,7 @@ def test_an_unscored_completion_is_counted_and_gets_no_advantage():
 
 def test_the_schedule_counts_updates_not_steps():
     config = configuration(optimizer={"schedule": "linear", "lr": 1.0}, train={"steps": 10})
-    engine = ScriptedEngine(lambda call, group, sample: [1, 16] if call in (3, 7) else [sample, 16])
+    engine = ScriptedEngine(lambda call, group, sample: [1, 16] if call in (4, 10) else [sample, 16])
     config = msgspec.structs.replace(config, rollout=msgspec.structs.replace(config.rollout, oversample=1.0))
     trainer = make_trainer(config, engine=engine, task=PaysOddSamples())
     trainer.optimizer.adamw.step = lambda: None  # type: ignore[method-assign]
@@ -256,7 +349,7 @@ def test_weights_are_synced_before_the_first_generate_and_after_every_update():
     trainer = make_trainer(configuration(), engine=engine, task=PaysOddSamples())
     for _ in range(3):
         trainer.train_step()
-    assert engine.calls == ["generate", "sync_weights"] * 3
+    assert engine.calls == ["generate", "offload", "sync_weights"] * 3
 
 
 @pytest.mark.parametrize(("steps", "limit", "expected"), [(3, 0, 3), (10, 40, 2), (10, 32, 2), (10, 31, 1)])

@@ -73,16 +73,17 @@ class ToyTask:
 
 
 def toy_policy(
-    *, seed: int = 0, dtype: torch.dtype = torch.float32, tied: bool = True, reference: bool = True
-) -> Policy:
+    *, seed: int = 0, dtype: torch.dtype = torch.float32, tied: bool = True, reference: bool = True,
+    head_dim: int = 8,
+) -> Policy:  # fmt: skip
     """A two-layer Qwen3 of 18 tokens, random weights large enough that its choices differ."""
     import copy
 
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=18, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, tie_word_embeddings=tied, max_position_embeddings=128, eos_token_id=[16, 17],
-        pad_token_id=16, bos_token_id=15, initializer_range=0.3, attn_implementation="sdpa",
+        num_key_value_heads=2, head_dim=head_dim, tie_word_embeddings=tied, max_position_embeddings=128,
+        eos_token_id=[16, 17], pad_token_id=16, bos_token_id=15, initializer_range=0.3, attn_implementation="sdpa",
     )  # fmt: skip
     model = Qwen3ForCausalLM(config).to(dtype)
     frozen = copy.deepcopy(model).eval().requires_grad_(False) if reference else None
@@ -114,6 +115,9 @@ class ScriptedEngine:
 
     def sync_weights(self, *, step: int) -> None:
         self.calls.append("sync_weights")
+
+    def offload(self) -> None:
+        self.calls.append("offload")
 
     def close(self) -> None:
         self.calls.append("close")

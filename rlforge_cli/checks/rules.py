@@ -173,7 +173,8 @@ def mismatch(run: Curves) -> Finding:
         return OK
     return Finding(
         "warn", round(value, 6), f"<= {limit:g}", run.course("kl_sampling"),
-        "engine and trainer drift apart: `rlforge smoke` says whether weights, temperature or precision differ",
+        "engine and trainer drift apart: `rlforge smoke` says whether weights, temperature or precision differ; "
+        "against precision alone: grpo.sampling_correction=token-truncate",
     )  # fmt: skip
 
 

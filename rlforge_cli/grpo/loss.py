@@ -57,12 +57,14 @@ def grpo_loss(
     entropy_coef: float = 0.0,
     aggregation: Aggregation = "sequence",
     denominator: Tensor | float | int | None = None,
+    weights: Float[Tensor, "B T"] | None = None,
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-    """-min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + kl_coef KL - entropy_coef H, with r = exp(logprobs - old).
+    """-w min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) + kl_coef KL - entropy_coef H, with r = exp(logprobs - old).
 
     ``denominator`` is that of the whole batch (:func:`loss_denominator`) when this is one micro-batch of it; by
     default it is this call's own. Positions outside ``completion_mask`` (True = trained token) count nowhere, whatever
     they hold; a NaN inside it reaches the loss, for the caller to refuse. With no trained token the loss is 0.
+    ``weights`` w, 1 by default, correct for the sampler (:func:`rlforge_cli.grpo.correction.importance_weights`).
 
     Returns:
         The loss, and detached means over the trained tokens: clip_fraction (low and high apart), ratio_mean,
@@ -88,6 +90,8 @@ def grpo_loss(
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    if weights is not None:
+        loss = loss * trained(weights)
     if ref_logprobs is not None:
         ref_logprobs = trained(ref_logprobs)
         if kl_coef:
