@@ -59,6 +59,8 @@ def main() -> None:
     # Threads that spin for long while they wait make a busy machine ten times slower, and those that never spin a quiet
     # one twice as slow; must be set before torch loads.
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+    # a stream that the caller closed is None; what nobody reads may go nowhere
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     register()
     try:
         app()

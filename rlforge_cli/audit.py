@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
+from rlforge_cli.audit_estimates import estimate, items_to_halve
 from rlforge_cli.audit_sample import STRATA, Item, digest, draw, read_items
+from rlforge_cli.comparison.audit import audit_file
 from rlforge_cli.errors import UserError, nearest
 from rlforge_cli.run_dir import RunDir, write_json
-from rlforge_cli.stats.stratified import Stratum, ratio, weighted_sum
+from rlforge_cli.stats.stratified import Stratum
 
 
 class Audit(msgspec.Struct):
@@ -37,7 +39,7 @@ class Audit(msgspec.Struct):
     @property
     def file(self) -> Path:
         """``audit.json`` is what `rlforge compare` reads; other evaluations are audited apart."""
-        return self.run.path / ("audit.json" if self.evaluation == "test" else f"audit-{self.evaluation}.json")
+        return audit_file(self.run.path, self.evaluation)
 
     def right(self, item: Item) -> bool | None:
         """What the person said; None when not asked yet."""
@@ -64,11 +66,11 @@ def begin(run: RunDir, *, n: int, seed: int, evaluation: str) -> Audit:
         before = json.loads(audit.file.read_bytes())
         answers = before["answers"]
         audit.answers = {key: {"right": bool(a["right"]), "text": str(a["text"])} for key, a in answers.items()}
-        if before.get("results") == digest(items):
-            audit.second = before.get("second_grader")
+        if before.get("results") == digest(items) and "keys" in (before.get("second_grader") or {}):
+            audit.second = before["second_grader"]
     except FileNotFoundError:
         pass
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{audit.file}: damaged; remove it to start this audit again") from None
     return audit
 
@@ -146,7 +148,8 @@ def ask_all(audit: Audit, ask: Callable[[Item, int, int], bool | None]) -> None:
 def estimates(audit: Audit) -> dict[str, Any]:
     """Sensitivity, specificity and bias with 95 % intervals, reweighted to all items; empty until every answer is in.
 
-    Bias in points (graded minus true accuracy), everything else in 0..1.
+    Bias in points (graded minus true accuracy), everything else in 0..1. ``items_to_halve``: how many checked items in
+    all would make each interval half as wide.
     """
     if audit.open:
         return {}
@@ -159,22 +162,7 @@ def estimates(audit: Audit) -> dict[str, Any]:
         for name in STRATA
         if sizes[name]
     }
-    graded = sizes["right"] / total
-    true, (low, high) = weighted_sum([(s.weight, s) for s in strata.values()])
-    graded_right = [s for name, s in strata.items() if name == "right"]
-    graded_wrong = [s for name, s in strata.items() if name != "right"]
-    sensitivity, sensitivity_ci = ratio(graded_right, graded_wrong)
-    specificity, specificity_ci = ratio([s.denied() for s in graded_wrong], [s.denied() for s in graded_right])
-    return {
-        "true_accuracy": true,
-        "true_accuracy_ci95": [max(0.0, low), min(1.0, high)],
-        "bias_pp": 100 * (graded - true),
-        "bias_ci95_pp": [100 * (graded - high), 100 * (graded - low)],
-        "sensitivity": sensitivity,
-        "sensitivity_ci95": list(sensitivity_ci),
-        "specificity": specificity,
-        "specificity_ci95": list(specificity_ci),
-    }
+    return estimate(strata) | {"items_to_halve": items_to_halve(strata)}
 
 
 def result(audit: Audit) -> dict[str, Any]:
@@ -206,4 +194,7 @@ def result(audit: Audit) -> dict[str, Any]:
 
 
 def save(audit: Audit) -> None:
-    write_json(audit.file, result(audit) | {"results": digest(audit.items), "answers": audit.answers})
+    try:
+        write_json(audit.file, result(audit) | {"results": digest(audit.items), "answers": audit.answers})
+    except OSError as error:
+        raise UserError(f"{audit.file}: cannot be written: {error.strerror}; copy the run to where it can") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlforge_cli import output, show
 from rlforge_cli.audit import Audit
+from rlforge_cli.audit_estimates import WIDTHS, widths
 from rlforge_cli.audit_sample import Item
 
 LONGEST = 6000
@@ -90,6 +91,7 @@ def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
             ("sensitivity", ranged(found["sensitivity"], found["sensitivity_ci95"]) + "  right answers graded right"),
             ("specificity", ranged(found["specificity"], found["specificity_ci95"]) + "  wrong answers graded wrong"),
         ]
+        lines += closeness(found)
     second = found["second_grader"]
     if second is not None:
         read = second["n"] - second["no_opinion"]
@@ -103,6 +105,20 @@ def rows(found: dict[str, Any]) -> list[tuple[str, str]]:
             )
         lines.append(("second grader", text))
     return lines
+
+
+def closeness(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """How wide the intervals are, what would halve them, and what that leaves `rlforge compare`."""
+    wide, needed = widths(found), found["items_to_halve"]
+    known = [name for name in WIDTHS if name == "bias" or found[name] is not None]
+    texts = [f"{name} {wide[name]:.1f} pp wide ({needed[name]:,} halve it)" for name in known if wide[name] >= 0.05]
+    if not texts:
+        return [("closeness", "every item is checked: nothing is left to estimate")]
+    error = found["grader_error_pp"]
+    return [
+        ("closeness", f"{found['n']} items leave {', '.join(texts)}"),
+        ("for compare", f"two runs audited like this leave a grader error of {error:.1f} pp: a finding must clear it"),
+    ]
 
 
 def ranged(value: float | None, interval: Sequence[float]) -> str:

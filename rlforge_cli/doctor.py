@@ -20,7 +20,7 @@ def curves(run: RunDir) -> Curves:
     """What the rules look at, from a run's files."""
     config = run_config(run)
     records = run.metrics()
-    sampled = read_records(run.rollouts_file)[0] if run.rollouts_file.exists() else []
+    sampled = read_records(run.rollouts_file)[0] if run.rollouts_file.is_file() else []
     return Curves(
         config=config,
         records=[r for r in records if r["step"] > 0],
@@ -45,7 +45,7 @@ def diagnose(run: RunDir) -> dict[str, Any]:
     status = "lost" if any(c.status == "fail" for c in alarms) else "alarms" if alarms else "healthy"
     steps = len(found.records)
     rows = [msgspec.to_builtins(check) | {"false_alarms": false_alarms(check.name)} for check in alarms]
-    damaged = read_records(run.metrics_file)[1] if run.metrics_file.exists() else 0
+    damaged = read_records(run.metrics_file)[1] if run.metrics_file.is_file() else 0
     notes = [f"only {steps} steps: trends need {ENOUGH}"] if steps < ENOUGH else []
     notes += [f"{damaged} incomplete line(s) of {run.metrics_file} were left out"] if damaged else []
     return {

@@ -5,7 +5,11 @@ Lines end at ``\n`` only: U+2028, U+2029 and U+0085 are legal inside a JSON stri
 
 from __future__ import annotations
 
+import codecs
+import errno
 import json
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +35,7 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     """
     records: list[dict[str, Any]] = []
     incomplete = 0
-    for line in path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+    for line in _as_utf8(path.read_bytes()).split(b"\n"):
         if not line.strip():
             continue
         try:
@@ -44,3 +48,50 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             incomplete += 1
     return records, incomplete
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Without a byte order mark; UTF-16 that has one (what a Windows shell writes with ``>``) is taken over."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace").encode("utf-8", "replace")
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def regular(path: Path) -> Path:
+    """``path``, unless a pipe, a device or a folder stands where a run's file should: a pipe would block its reader.
+
+    Raises:
+        OSError: it is there and no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path
+
+
+def read_steps(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The records of a metrics file in order of steps, and how many lines were no complete object.
+
+    Of a step logged twice (a resume repeats some) the later record counts. Whole numbers beyond any float become
+    infinite: what reads a metric then meets a value that is not finite, not an error.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    records, incomplete = read_records(regular(path))
+    records = [{key: within_floats(value) for key, value in record.items()} for record in records]
+    by_step = {record["step"]: record for record in records if isinstance(record.get("step"), int)}
+    return [by_step[step] for step in sorted(by_step)], incomplete
+
+
+def within_floats(value: Any) -> Any:
+    """``value``; a whole number that no float can hold becomes an infinity of its sign. ``10**400`` -> ``inf``."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+def number(value: Any) -> float | None:
+    """A JSON value as a float; None for what is no number (true and false are none)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(within_floats(value))

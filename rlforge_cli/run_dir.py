@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlforge_cli.errors import UserError, nearest
-from rlforge_cli.jsonl import read_records
+from rlforge_cli.jsonl import read_steps, regular
 from rlforge_cli.output import strict
 
 
@@ -117,10 +117,10 @@ class RunDir:
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = json.loads(regular(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {self.path} is not a complete run") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{path}: cannot be read as JSON: {error}") from None
         if not isinstance(value, dict):
             raise UserError(f"{path}: expected a JSON object")
@@ -135,10 +135,17 @@ class RunDir:
         write_json(self.run_file, info | values)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record a step, in order of steps; of a step logged twice (a resume repeats some) the later one counts."""
-        records, _ = read_records(self.metrics_file) if self.metrics_file.exists() else ([], 0)
-        by_step = {record["step"]: record for record in records if isinstance(record.get("step"), int)}
-        return [by_step[step] for step in sorted(by_step)]
+        """One record a step, in order of steps; of a step logged twice (a resume repeats some) the later one counts.
+
+        Raises:
+            UserError: the file is there and cannot be read.
+        """
+        try:
+            return read_steps(self.metrics_file)[0]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UserError(f"{self.metrics_file}: cannot be read: {error.strerror}") from None
 
     def is_locked(self) -> bool:
         """Whether a live process is writing this run."""

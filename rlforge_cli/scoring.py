@@ -102,7 +102,7 @@ def score(
     With ``repeat`` 2 the same is scored again, in other batches: the A/A check.
 
     Raises:
-        UserError: unknown split, a limit over the split is no error.
+        UserError: unknown split, or a k of pass@k above ``samples``; a limit over the split is no error.
     """
     from rlforge_cli.engines.choose import make_engine
     from rlforge_cli.evaluation import evaluate, summarize
@@ -116,6 +116,11 @@ def score(
     wanted = next((name for name in SPLITS if name == split), None)
     if wanted is None:
         raise UserError(f"--split {split}: no such split{nearest(split, SPLITS)}")
+    sizes = k or config.eval.k
+    if too_large := [size for size in sizes if size > samples and k]:
+        raise UserError(
+            f"pass@{too_large[0]} needs at least {too_large[0]} samples a problem: add --samples {too_large[0]}"
+        )
     task = load_task(config.data)
     model = msgspec.structs.replace(config.model, reference=False, gradient_checkpointing=False)
     policy = load_policy(model, path=subject.path)
@@ -125,9 +130,10 @@ def score(
     params = SamplingParams(
         max_tokens=max_tokens or config.eval.max_tokens or config.rollout.max_tokens, temperature=temperature,
         top_p=config.rollout.top_p if temperature else 1.0, top_k=config.rollout.top_k if temperature else 0,
-        stop=config.rollout.stop,
+        stop=config.rollout.stop, logprob_share=0.0,
     )  # fmt: skip
-    engine = make_engine(config, policy)
+    longest = msgspec.structs.replace(config.eval, max_tokens=params.max_tokens)  # an engine makes room for that
+    engine = make_engine(msgspec.structs.replace(config, eval=longest), policy)
     total = repeat * len(problems)
 
     def run(index: int) -> list[Any]:
@@ -145,12 +151,11 @@ def score(
             progress=lambda done: progress(index * len(problems) + done, total),
         )
 
-    runs = [run(index) for index in range(repeat)]
-    sizes = k or config.eval.k
-    if too_large := [size for size in sizes if size > samples and k]:
-        raise UserError(
-            f"pass@{too_large[0]} needs at least {too_large[0]} samples a problem: add --samples {too_large[0]}"
-        )
+    try:
+        engine.sync_weights(step=0)
+        runs = [run(index) for index in range(repeat)]
+    finally:
+        engine.close()
     summary = summarize(runs[0], k=sizes)
     summary |= {
         "split": split,

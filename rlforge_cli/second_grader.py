@@ -124,11 +124,12 @@ def disagreements(
 ) -> dict[str, Any]:
     """How often the second grader says otherwise; ``items`` are (key, completion, gold answer, graded right).
 
-    ``only_grader`` counts what only rlforge's grader calls right, ``only_second`` what only the second one does, each
-    with a few keys to look up; ``no_opinion`` what the second could not read, ``slow`` of these what it was killed at.
+    ``only_grader`` counts what only rlforge's grader calls right, ``only_second`` what only the second one does;
+    ``keys`` names all of them and ``examples`` a few; ``no_opinion`` what the second could not read, ``slow`` of these
+    what it was killed at.
     """
     counts = {"only_grader": 0, "only_second": 0, "no_opinion": 0, "slow": 0}
-    examples: dict[str, list[str]] = {"only_grader": [], "only_second": []}
+    keys: dict[str, list[str]] = {"only_grader": [], "only_second": []}
     n = 0
     for key, completion, answer, correct in items:
         opinion = grader.judge(completion, answer)
@@ -140,14 +141,15 @@ def disagreements(
         elif opinion.correct != correct:
             kind = "only_grader" if correct else "only_second"
             counts[kind] += 1
-            examples[kind] = [*examples[kind], key][:EXAMPLES]
+            keys[kind].append(key)
     return {
         "name": NAME,
         "version": version(),
         "n": n,
         "disagree": counts["only_grader"] + counts["only_second"],
         **counts,
-        "examples": examples,
+        "examples": {kind: found[:EXAMPLES] for kind, found in keys.items()},
+        "keys": keys,
     }
 
 

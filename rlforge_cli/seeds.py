@@ -226,11 +226,10 @@ def confirm(plan: SeedsPlan, *, tools: Tools, runs_dir: Path) -> SeedsResult:
 
 
 def spelled(arm: Arm, runs: list[RunDir], runs_dir: Path) -> str:
-    """``A1,A2,A3``. A single fresh seed is named by its results: as a run it would pull in the one that was chosen."""
-    if len(runs) == 1 and arm.role == "run":
-        return str(runs[0].evals / f"{series.EVALUATION}.jsonl")
+    """``A1,A2,A3``, or ``A1,`` for a single fresh seed: without its comma it would pull in the run that was chosen."""
     own = runs_dir.resolve()
-    return ",".join(run.id if run.path.parent.resolve() == own else str(run.path) for run in runs)
+    names = [run.id if run.path.parent.resolve() == own else str(run.path) for run in runs]
+    return ",".join(names) + "," * (len(names) == 1 and arm.role == "run")
 
 
 def scores(arm: Arm, runs: list[RunDir]) -> ArmResult:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlforge_cli import output
+from rlforge_cli.jsonl import number, regular
 from rlforge_cli.progress import duration
 
 if TYPE_CHECKING:
@@ -17,22 +18,42 @@ if TYPE_CHECKING:
     from rlforge_cli.run_dir import RunDir
 
 
-TABLE_WIDTH = 110
+TABLE_WIDTH = 120
 """Columns that the table of runs needs."""
 
 
-def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
+def percent(value: object) -> str:
+    """``57.9 %``; ``-`` for what is no number."""
+    found = number(value)
+    return "-" if found is None else f"{100 * found:.1f} %"
 
 
 def interval(summary: dict[str, Any]) -> str:
-    low, high = summary["ci95"]
-    return f"{percent(summary['accuracy'])} [{100 * low:.1f}, {100 * high:.1f}]"
+    """``57.9 % [55.2, 60.5]``, without the interval where the summary has none."""
+    ends = summary.get("ci95")
+    known = [number(end) for end in ends] if isinstance(ends, (list, tuple)) else []
+    text = percent(summary.get("accuracy"))
+    if len(known) != 2 or known[0] is None or known[1] is None:
+        return text
+    return f"{text} [{100 * known[0]:.1f}, {100 * known[1]:.1f}]"
 
 
-def change_text(changes: Sequence[dict[str, Any]] | None) -> str:
-    """``group_size 8→16``; the section is left out where the field says enough."""
-    return ", ".join(f"{c['key'].split('.')[-1]} {c['from']}→{c['to']}" for c in changes or [])
+def change_text(changes: object) -> str:
+    """``group_size 8→16``; the section is left out where the field says enough, and so is what is no change."""
+    known = [c for c in changes if isinstance(c, dict) and "key" in c] if isinstance(changes, (list, tuple)) else []
+    return ", ".join(
+        f"{str(c['key']).rpartition('.')[2]} {setting(c.get('from'))}→{setting(c.get('to'))}" for c in known
+    )
+
+
+def setting(value: object) -> str:
+    """The value of a key: ``0.001``, ``8``, ``none``."""
+    return f"{value:g}" if isinstance(value, float) else "none" if value is None or value == "" else str(value)
+
+
+def change_from_control(row: dict[str, Any]) -> str:
+    """The change of a run in a list; one that was started from its control without any is a repeat of it."""
+    return change_text(row.get("changes")) or ("repeat" if row.get("parent") else "-")
 
 
 def pairs(rows: Sequence[tuple[str, object]], *, title: str | None = None) -> None:
@@ -118,9 +139,11 @@ def headline(run: RunDir) -> dict[str, Any]:
         key: info.get(key)
         for key in ("status", "seed", "parent", "changes", "steps", "best", "note", "name", "task", "reason")
     }
-    with contextlib.suppress(OSError, ValueError):
-        summary = json.loads((run.evals / "test.json").read_text(encoding="utf-8"))
-        row["test"] = {key: summary.get(key) for key in ("accuracy", "ci95", "n", "checkpoint")}
+    row["best"] = row["best"] if isinstance(row["best"], dict) else None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        summary = json.loads(regular(run.evals / "test.json").read_bytes())
+        if isinstance(summary, dict):
+            row["test"] = {key: summary.get(key) for key in ("accuracy", "ci95", "n", "checkpoint")}
     return {"run": run.id} | row
 
 
@@ -139,17 +162,17 @@ def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
         return
     console.print(
         output.table(
-            ["run", "status", "change", "seed", "steps", "validation", "test", "note"],
+            ["run", "status", "control", "change", "seed", "steps", "validation", "test", "note"],
             [
                 [
-                    r["run"], r["status"], change_text(r.get("changes")) or "-", show_value(r.get("seed")),
+                    r["run"], r["status"], r.get("parent") or "-", change_from_control(r), show_value(r.get("seed")),
                     show_value(r.get("steps")), percent((r.get("best") or {}).get("val_accuracy")),
                     interval(r["test"]) if r.get("test") else "-",
                     r.get("name") or r.get("note") or r.get("reason") or "",
                 ]
                 for r in rows
             ],
-            right=(3, 4, 5, 6),
+            right=(4, 5, 6, 7),
         )
     )  # fmt: skip
 
@@ -159,7 +182,7 @@ def narrow(console: Console, row: dict[str, Any]) -> None:
     best, test = row.get("best") or {}, row.get("test")
     console.print(output.cell(f"{row['run']}  {row['status']}", "bold"))
     facts = [
-        ("change", change_text(row.get("changes"))),
+        (f"change from {row.get('parent')}", change_from_control(row) if row.get("parent") else ""),
         ("seed, steps", f"{show_value(row.get('seed'))}, {show_value(row.get('steps'))}"),
         ("validation", percent(best.get("val_accuracy")) if best else ""),
         ("test", interval(test) if test else ""),

@@ -11,11 +11,13 @@ import pytest
 from comparison_files import paired, versus, write_run
 from typer.testing import CliRunner
 
-from rlforge_cli import audit, audit_view, second_grader
+from rlforge_cli import audit, audit_view, explanations, second_grader
 from rlforge_cli.__main__ import app, register
+from rlforge_cli.audit_estimates import estimate, items_to_halve, widths
 from rlforge_cli.audit_sample import Item, draw, read_items, states
 from rlforge_cli.errors import UserError
 from rlforge_cli.run_dir import RunDir
+from rlforge_cli.stats.stratified import Stratum, allocate
 
 RUNS = Path("runs")
 
@@ -289,10 +291,14 @@ def test_a_long_completion_keeps_its_end(monkeypatch: pytest.MonkeyPatch, capsys
 # the command
 
 
-def command(*words: str, said: str = "") -> Any:
+def registered() -> Any:
     if not app.registered_commands:
         register()
-    return CliRunner().invoke(app, ["audit", *words], input=said)
+    return app
+
+
+def command(*words: str, said: str = "") -> Any:
+    return CliRunner().invoke(registered(), ["audit", *words], input=said)
 
 
 def test_json_is_one_object_and_the_rest_goes_to_stderr() -> None:
@@ -353,3 +359,99 @@ def test_other_evaluations_are_audited_apart() -> None:
     command("run-01", "--n", "6", "--eval", "validation", "--no-second", said="y\n" * 6)
     assert (run.path / "audit-validation.json").is_file()
     assert not (run.path / "audit.json").exists()
+
+
+# how closely
+
+
+def checked(*, n: int, errors: int = 0) -> dict[str, Stratum]:
+    """The stated sample: 1,319 items of which 800 are graded right, 100 near and 419 wrong."""
+    sizes = {"right": 800, "near": 100, "wrong": 419}
+    counts = allocate(sizes, n)
+    return {
+        name: Stratum(
+            weight=size / 1319, size=size, asked=counts[name], yes=counts[name] - errors if name == "right" else 0
+        )
+        for name, size in sizes.items()
+    }
+
+
+def test_what_explain_says_about_fifty_items_is_so() -> None:
+    fifty = checked(n=50)
+    wide = {name: round(width, 1) for name, width in widths(estimate(fifty)).items()}
+    assert wide == {"bias": 14.5, "sensitivity": 10.0, "specificity": 16.7}
+    assert "bias 14.5, sensitivity 10.0 and specificity 16.7 points wide" in explanations.COARSE
+    assert explanations.COARSE in CliRunner().invoke(registered(), ["explain", "specificity"]).stdout
+    assert all(abs(count - 105) <= 5 for count in items_to_halve(fifty).values())
+    errors = [round(estimate(checked(n=n))["grader_error_pp"], 1) for n in (50, 200, 350)]
+    assert errors == [10.3, 2.4, 1.2]
+
+
+@pytest.mark.parametrize("errors", [0, 2])
+def test_so_many_items_halve_the_interval(errors: int) -> None:
+    before = checked(n=60, errors=errors)
+    for name, count in items_to_halve(before).items():
+        sizes = {key: s.size for key, s in before.items()}
+        asked = allocate(sizes, count)
+        after = {
+            key: Stratum(weight=s.weight, size=s.size, asked=asked[key], yes=s.share * asked[key])
+            for key, s in before.items()
+        }
+        ratio = widths(estimate(after))[name] / widths(estimate(before))[name]
+        assert 0.47 < ratio <= 0.5
+        # an interval without errors shrinks like 1/n, one with errors more slowly
+        assert count > 60 * (1.6 if errors == 0 else 2.2) or name == "sensitivity"
+
+
+def test_the_audit_says_how_coarse_it_is() -> None:
+    run = scored_run(right=600, near=100, wrong=300)
+    graded = {item.key: item.graded for item in read_items(run, "test")}
+
+    def checked_by_hand(n: int) -> str:
+        Path("answers.jsonl").write_text(
+            "".join(json.dumps({"id": item.key, "right": graded[item.key]}) + "\n" for item in begun(run, n=n).drawn)
+        )
+        said = command("run-01", "--n", str(n), "--no-second", "--answers", "answers.jsonl")
+        return str(said.stdout)
+
+    text = checked_by_hand(50)
+    found = json.loads((RUNS / "run-01" / "audit.json").read_text())
+    low, high = found["specificity_ci95"]
+    needed = found["items_to_halve"]["specificity"]
+    assert f"specificity {100 * (high - low):.1f} pp wide ({needed} halve it)" in text
+    assert f"leave a grader error of {found['grader_error_pp']:.1f} pp" in text
+    assert "every item is checked: nothing is left to estimate" in checked_by_hand(1000)
+
+
+def test_compare_counts_what_the_second_grader_disputes(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = scored_run()
+
+    class Strict:
+        def __enter__(self) -> Strict:
+            return self
+
+        def __exit__(self, *exc: object) -> None: ...
+
+        def judge(self, completion: str, answer: str) -> second_grader.Opinion:
+            return second_grader.Opinion(completion.startswith("17+9=26 ") and int(completion[8:12]) >= 1020)
+
+    monkeypatch.setattr(second_grader, "SecondGrader", Strict)
+    monkeypatch.setattr(second_grader, "version", lambda: "9.9")
+    command("run-01", "--n", "6", said="y\n" * 6)
+    other = write_run(RUNS, "run-02", [1], config={"optimizer.lr": 2e-6})
+    records = [json.loads(line) for line in (run.evals / "test.jsonl").read_text().splitlines()]
+    worse = [r | {"correct": r["correct"] and i >= 30} for i, r in enumerate(records)]
+    (other / "evals" / "test.jsonl").write_text("".join(json.dumps(r) + "\n" for r in worse))
+    row = versus(RUNS, "run-02", "run-01", scope="checkpoint").rows[1]
+    assert (row.verdict, row.discordant, row.tipping_items, row.disputed_wins) == ("better", (0, 30), 25, 20)
+
+
+def test_an_audit_that_cannot_be_kept_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = answered(begun(scored_run()))
+
+    def refuse(path: Path, value: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(audit, "write_json", refuse)
+    with pytest.raises(UserError, match=r"audit.json: cannot be written: Permission denied"):
+        audit.save(work)

@@ -295,7 +295,11 @@ def test_the_bar() -> None:
     assert bar((1.0, 5.0), 3.0, scale) == "    ┊       │ ━━━━●━┿━━  "
     wide = scale_for([(-50.0, 50.0)], margin=4.0, width=13)
     assert wide.limit == 12.0
-    assert bar((-50.0, 50.0), 50.0, wide) == "◀━━━┿━┿━┿━━━●"
+    assert bar((-50.0, 50.0), 50.0, wide) == "◀━━━┿━┿━┿━━●▶"
+    assert bar((-50.0, 50.0), -50.0, wide) == "◀●━━┿━┿━┿━━━▶"
+    assert bar((20.0, 50.0), 30.0, wide) == "    ┊ │ ┊  ●▶"
+    assert bar((-50.0, -20.0), -30.0, wide) == "◀●  ┊ │ ┊    "
+    assert bar((-12.0, 12.0), 12.0, wide) == "━━━━┿━┿━┿━━━●"  # at the end of the scale nothing is cut
 
 
 # as a process
@@ -361,3 +365,26 @@ def test_an_unknown_run_is_a_user_error(study: Path) -> None:
 def test_the_runs_folder_may_come_from_the_environment(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLFORGE_RUNS", str(study))
     assert run_json("run-01", "run-02")["rows"][1]["run"] == "run-02"
+
+
+def test_nothing_comparable_is_still_an_answer(study: Path) -> None:
+    result = process("run-04", "run-01", "run-02", "--runs-dir", study, "--json")
+    assert result.returncode == 0
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["verdict"] for row in rows] == ["not_comparable"] * 3
+    assert all(row["reasons"] for row in rows)
+
+
+def test_a_file_with_unequal_samples_is_an_input_error(tmp_path: Path) -> None:
+    good = write_results(tmp_path / "a.jsonl", [1, 0])
+    (tmp_path / "b.jsonl").write_text(good.read_text() + good.read_text().split("\n")[0])
+    with pytest.raises(UserError, match="repeated ids must be equally many samples"):
+        run(good, tmp_path / "b.jsonl")
+
+
+def test_a_closed_output_is_no_crash(study: Path) -> None:
+    command = f"{sys.executable} -m rlforge_cli compare run-01 run-02 --runs-dir {study}"
+    result = subprocess.run(
+        ["sh", "-c", f"{command} >&- && {command} --json >&- 2>&-"], capture_output=True, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, b"")

@@ -49,6 +49,36 @@ def test_what_is_not_finite_is_named_and_shown(tmp_path: Path) -> None:
     assert result.rows[1].delta_pp is not None
 
 
+def test_numbers_beyond_any_float_are_not_finite(tmp_path: Path) -> None:
+    big = 10**400
+    last = {"kl_ref": big, "adv_std": -big, "seconds_total": big, "completion_length": 1e308, "_nonfinite": 5}
+    curve = [{"kl_ref": 0.1, "completion_length": 1e308}] * 19 + [last] * 2
+    info = {"budget": {"completions_generated": big}, "started": "0001-01-01T00:00:00", "finished": big}
+    write_run(tmp_path, "run-01", A, metrics=metrics(*curve))
+    run = write_run(tmp_path, "run-02", B, config={"optimizer.lr": 2e-6}, metrics=metrics(*curve), info=info)
+    summary = json.loads((run / "evals" / "test.json").read_text())
+    odd = {"accuracy": big, "accuracy_strict": big, "ci95": [None, big]}
+    (run / "evals" / "test.json").write_text(json.dumps(summary | odd))
+    (run / "audit.json").write_text(json.dumps({"bias_pp": big, "bias_ci95_pp": [0, big]}))
+    row = only_row(tmp_path, "run-01", "run-02")
+    assert row.delta_pp == pytest.approx(3.0326, abs=1e-4)
+    broken = "not finite in the last tenth of the steps: completion_length, adv_std, kl_ref"
+    assert broken in row.reasons
+    assert row.mechanism.wall_s is not None
+    assert not math.isfinite(row.mechanism.wall_s)
+    (run / "evals" / "test.jsonl").unlink()
+    assert only_row(tmp_path, "run-01", "run-02").accuracy is None
+
+
+def test_metrics_that_cannot_be_read_are_a_warning(tmp_path: Path) -> None:
+    write_run(tmp_path, "run-01", A)
+    run = write_run(tmp_path, "run-02", B, config={"optimizer.lr": 2e-6})
+    (run / "metrics.jsonl").mkdir()
+    result = versus(tmp_path, "run-01", "run-02")
+    assert result.rows[1].delta_pp is not None
+    assert result.warnings == [f"{run / 'metrics.jsonl'}: cannot be read: not a regular file"]
+
+
 def test_two_changes_are_not_attributable(tmp_path: Path) -> None:
     write_run(tmp_path, "run-01", A)
     write_run(tmp_path, "run-02", B, config={"optimizer.lr": 2e-6, "reward.format": 0.05})
@@ -132,6 +162,55 @@ def test_audits_on_disk_bound_the_grader_error(tmp_path: Path) -> None:
     assert result.rows[1].verdict == "better"
     assert not any("grader error not measured" in note for note in result.notes)
     assert versus(tmp_path, "run-01", "run-02", grader_error=0.2).grader_error_pp == 0.2
+
+
+def second_opinion(run: Path, *, only_grader: list[str], only_second: list[str], n: int = 1319) -> None:
+    keys = {"only_grader": only_grader, "only_second": only_second}
+    (run / "audit.json").write_text(json.dumps({"second_grader": {"name": "math-verify", "n": n, "keys": keys}}))
+
+
+def test_disputed_wins_stand_beside_the_tipping_point(tmp_path: Path) -> None:
+    control = write_run(tmp_path, "run-01", A)
+    arm = write_run(tmp_path, "run-02", B, config={"optimizer.lr": 2e-6})
+    wins = [f"q{i}" for i, (a, b) in enumerate(zip(A, B, strict=True)) if b > a]
+    losses = [f"q{i}" for i, (a, b) in enumerate(zip(A, B, strict=True)) if a > b]
+
+    def row() -> Any:
+        return only_row(tmp_path, "run-01", "run-02", scope="checkpoint")
+
+    assert (row().tipping_items, row().disputed_wins) == (16, None)
+    # doubts about items that the arm did not win alone are none about its wins
+    second_opinion(arm, only_grader=[*wins[:10], *losses, "q0"], only_second=wins[50:])
+    assert row().disputed_wins == 10
+    assert any("disagree on 10 of them (run-02 alone was read twice)" in text for text in row().reasons)
+    assert not any("undo the finding" in text for text in row().reasons)
+    second_opinion(control, only_grader=wins, only_second=wins[8:16])
+    found = row()
+    assert found.disputed_wins == 16
+    assert any(text.endswith("this grader and math-verify disagree on 16 of them") for text in found.reasons)
+    assert any(
+        text.startswith("the graders disagree on 16 of these wins, and 16 errors would undo the finding")
+        for text in found.reasons
+    )
+    mirrored = only_row(tmp_path, "run-02", "run-01", scope="checkpoint")
+    assert mirrored.disputed_wins == 16
+    second_opinion(control, only_grader=[], only_second=wins, n=1318)  # about other results
+    second_opinion(arm, only_grader=[], only_second=[], n=1318)
+    assert row().disputed_wins is None
+
+
+def test_another_evaluation_has_an_audit_of_its_own(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, "run-01", A), write_run(tmp_path, "run-02", B, config={"optimizer.lr": 2e-6})]
+    for run in runs:
+        for suffix in (".jsonl", ".json"):
+            (run / "evals" / f"val{suffix}").write_text((run / "evals" / f"test{suffix}").read_text())
+        for name, half in (("audit.json", 1.0), ("audit-val.json", 2.0)):
+            (run / name).write_text(json.dumps({"bias_pp": 0.0, "bias_ci95_pp": [-half, half]}))
+    assert versus(tmp_path, "run-01", "run-02").grader_error_pp == pytest.approx(math.sqrt(2))
+    assert versus(tmp_path, "run-01", "run-02", evaluation="val").grader_error_pp == pytest.approx(2 * math.sqrt(2))
+    (runs[1] / "audit-val.json").write_text("[" * 100_000)
+    mixed = versus(tmp_path, "run-01", "run-02", evaluation="val").grader_error_pp
+    assert mixed == pytest.approx(math.hypot(1, 2))
 
 
 # what is needed

@@ -99,6 +99,18 @@ def test_commas_leave_siblings_out(tmp_path: Path) -> None:
     assert versus(tmp_path, "run-01", "run-04,run-05").rows[1].runs == ["run-04", "run-05"]
 
 
+def test_a_trailing_comma_is_an_arm_of_one(tmp_path: Path) -> None:
+    """One fresh seed of a winner, without the run that won."""
+    seeds(tmp_path, 1, "11110010 11100110")
+    seeds(tmp_path, 3, "11111010 11110111 11111010", **{"rollout.group_size": 16})
+    result = versus(tmp_path, "run-01", "run-04,")
+    assert result.rows[0].runs == ["run-01", "run-02"]
+    row = result.rows[1]
+    assert (row.run, row.runs, row.n_seeds) == ("run-04", ["run-04"], 1)
+    assert row.changes == [{"key": "rollout.group_size", "from": 8, "to": 16}]
+    assert [row.runs for row in versus(tmp_path, "run-01,", "run-02,").rows] == [["run-01"], ["run-02"]]
+
+
 def test_a_run_is_not_on_both_sides(tmp_path: Path) -> None:
     seeds(tmp_path, 1, "11110010 11100110 11010010")
     row = only_row(tmp_path, "run-01", "run-02,run-03")
@@ -109,7 +121,7 @@ def test_a_long_list_of_unknown_runs_is_a_user_error(tmp_path: Path) -> None:
     write_run(tmp_path, "run-01", A)
     with pytest.raises(UserError, match="'run-90' is neither"):
         versus(tmp_path, "run-01", ",".join(f"run-9{i}" for i in range(60)))
-    with pytest.raises(UserError, match="is neither"):
+    with pytest.raises(UserError, match=r"',' names no run: .* run-11, \(with its comma\) of one"):
         versus(tmp_path, "run-01", ",")
     with pytest.raises(UserError, match="is neither"):
         versus(tmp_path, "run-01", "x" * 5000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +54,23 @@ def test_repeated_ids_with_unequal_counts_are_refused(tmp_path: Path) -> None:
         versus(tmp_path, a, a)
 
 
-def test_unequal_counts_in_a_run_are_refused_too(tmp_path: Path) -> None:
-    run = write_run(tmp_path, "run-01", A)
-    write_run(tmp_path, "run-02", B)
-    with open(run / "evals" / "test.jsonl", "a") as file:
-        file.write(lines([1]))
-    with pytest.raises(UserError, match="repeated ids"):
-        versus(tmp_path, "run-01", "run-02")
+def test_unequal_counts_in_a_run_are_its_row_and_no_other(tmp_path: Path) -> None:
+    write_run(tmp_path, "run-01", A)
+    write_run(tmp_path, "run-02", B, config={"optimizer.lr": 2e-6})
+    odd = [
+        write_run(tmp_path, "run-03", B, config={"optimizer.lr": 3e-6}),
+        write_run(tmp_path, "run-04", B, seed=1, config={"optimizer.lr": 2e-6}),
+    ]
+    for run in odd:
+        with open(run / "evals" / "test.jsonl", "a") as file:
+            file.write(lines([1]))
+    _, good, bad = versus(tmp_path, "run-01", "run-02", "run-03").rows
+    assert good.delta_pp == pytest.approx(3.0326, abs=1e-4)
+    assert any("run-04 is left out of the arm of run-02" in text and "repeated ids" in text for text in good.reasons)
+    assert bad.verdict == "not_comparable"
+    assert "has 1 results where others have 2: repeated ids must be" in bad.reasons[0]
+    control = versus(tmp_path, "run-03", "run-01").rows
+    assert [row.verdict for row in control] == ["not_comparable", "not_comparable"]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +82,8 @@ def test_unequal_counts_in_a_run_are_refused_too(tmp_path: Path) -> None:
         ({"id": 1, "correct": 0.5}, "'correct' is 0.5"),
         ({"id": 1, "correct": "true"}, "'correct' is 'true'"),
         ({"id": [1], "correct": True}, r"'id' is \[1\]"),
+        ({"id": math.inf, "correct": True}, "'id' is inf"),
+        ({"id": 1, "correct": 10**400}, r"'correct' is 10+\.\.\.0+, expected"),
     ],
 )
 def test_a_file_without_results_is_an_error(tmp_path: Path, record: dict[str, Any], message: str) -> None:
@@ -81,8 +95,21 @@ def test_a_file_without_results_is_an_error(tmp_path: Path, record: dict[str, An
 
 def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(UserError, match="holds no results"):
+    with pytest.raises(UserError, match="holds no results; expected"):
         read_scores(tmp_path / "empty.jsonl")
+    (tmp_path / "empty.jsonl").write_bytes(b'{"id": "\xe9", "correct": true}\n[1]\n')
+    with pytest.raises(UserError, match="holds no results: none of its 2 lines is a JSON object; expected"):
+        read_scores(tmp_path / "empty.jsonl")
+
+
+def test_what_a_shell_pipes_in_is_a_file_of_results(tmp_path: Path) -> None:
+    a = write_results(tmp_path / "a.jsonl", bits("1100"))
+    read, write = os.pipe()
+    os.write(write, a.read_bytes())
+    os.close(write)
+    row = only_row(tmp_path, str(a), f"/dev/fd/{read}", scope="checkpoint")
+    os.close(read)
+    assert row.discordant == (0, 0)
 
 
 # lm-evaluation-harness logs
@@ -117,6 +144,15 @@ def test_the_only_filter_is_taken_without_asking(tmp_path: Path) -> None:
     rows = [{"doc_id": i, "filter": "none", "acc": float(i < 3), "acc_norm": 1.0} for i in range(6)]
     scores = read_scores(Path(jsonl(tmp_path / "a.jsonl", *rows)))
     assert scores.right.tolist() == [1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("extra", [{"filter": ["x"]}, {"metrics": 5}, {"metrics": [["x"], {}]}])
+def test_odd_fields_of_a_harness_log_are_no_crash(tmp_path: Path, extra: dict[str, Any]) -> None:
+    rows = [{"doc_id": i, "filter": "none", "exact_match": float(i < 2)} | extra for i in range(4)]
+    assert read_scores(Path(jsonl(tmp_path / "a.jsonl", *rows))).right.tolist() == [1, 1, 0, 0]
+    bare = [{key: value for key, value in row.items() if key != "exact_match"} for row in rows]
+    with pytest.raises(UserError, match="no metric that is right or wrong"):
+        read_scores(Path(jsonl(tmp_path / "b.jsonl", *bare)))
 
 
 def test_harness_logs_and_plain_files_meet(tmp_path: Path) -> None:

@@ -160,7 +160,17 @@ def test_unknown_names_are_errors_with_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"margin": 0.0}, {"alpha": 0.5}, {"alpha": 0.0}, {"grader_error": -1.0}, {"seed_sd": math.nan}]
+    "options",
+    [
+        {"margin": 0.0},
+        {"margin": 1e-300},
+        {"margin": math.inf},
+        {"alpha": 1e-20},
+        {"alpha": 0.5},
+        {"alpha": 0.0},
+        {"grader_error": -1.0},
+        {"seed_sd": math.nan},
+    ],
 )
 def test_options_out_of_range_are_errors(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"^--"):

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
 
-from rlforge_cli.jsonl import read_records
+from rlforge_cli.jsonl import number, read_records, read_steps, regular
 
 
 def read(tmp_path: Path, data: bytes) -> tuple[list[dict[str, object]], int]:
@@ -25,6 +26,9 @@ def read(tmp_path: Path, data: bytes) -> tuple[list[dict[str, object]], int]:
         (b'[1]\n"x"\n5\nnull\n{"a": 1}\n', [{"a": 1}], 4),
         (b"[" * 100_000, [], 1),
         (b"", [], 0),
+        ('{"a": "é"}\r\n{"a": 2}\n'.encode("utf-16-le").join((b"\xff\xfe", b"")), [{"a": "é"}, {"a": 2}], 0),
+        (b"\xfe\xff" + '{"a": 1}\n{"a": 2}\n'.encode("utf-16-be"), [{"a": 1}, {"a": 2}], 0),
+        (b"\xff\xfe" + '{"a": 1}\n'.encode("utf-16-le") + b"{", [{"a": 1}], 1),
     ],
 )
 def test_complete_records_survive(
@@ -47,3 +51,34 @@ def test_what_other_tools_write(tmp_path: Path) -> None:
     assert math.isnan(record["kl"])  # type: ignore[arg-type]
     assert record["grad"] == -math.inf
     assert record["text"] == "\ud800"
+
+
+def test_steps_are_in_order_and_the_later_record_counts(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 2, "a": 1}\n{"step": 1}\n{"step": "x"}\n{"a": 3}\n{"step": 2, "a": 2}\n{"step": 3, "a')
+    assert read_steps(path) == ([{"step": 1}, {"step": 2, "a": 2}], 1)
+
+
+def test_whole_numbers_beyond_any_float_are_infinite(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    big = "1" + "0" * 400
+    path.write_text(f'{{"step": 1, "a": {big}, "b": -{big}, "c": 1e400, "d": 12}}\n{{"step": {big}}}\n')
+    assert read_steps(path)[0] == [{"step": 1, "a": math.inf, "b": -math.inf, "c": math.inf, "d": 12}]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(3, 3.0), (0.5, 0.5), (10**400, math.inf), (-(10**400), -math.inf), (True, None), ("3", None), (None, None)],
+)
+def test_numbers(value: object, expected: float | None) -> None:
+    assert number(value) == expected
+
+
+def test_a_pipe_in_place_of_a_file_blocks_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    for path in (tmp_path / "metrics.jsonl", tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            read_steps(path)
+    assert regular(tmp_path / "absent") == tmp_path / "absent"
+    with pytest.raises(FileNotFoundError):
+        read_steps(tmp_path / "absent")

@@ -129,6 +129,12 @@ def test_the_sentences_of_a_comparison_of_every_kind(tmp_path: Path) -> None:
         info = {"status": status, **more_info}
         write_run(tmp_path, status, b, config={"grpo.kl_coef": 5.0 + len(status)}, info=info)
     (write_run(tmp_path, "spoiled", b, config={"grpo.kl_coef": 9.0}) / "config.json").write_text("{")
+    folder = write_run(tmp_path, "folder", b, config={"grpo.kl_coef": 10.0})
+    for name in ("metrics.jsonl", "evals/test.jsonl"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+    latin = write_run(tmp_path, "latin", b, config={"grpo.kl_coef": 11.0})
+    (latin / "evals" / "test.jsonl").write_bytes(b"\xe9\n")
     names = [path.name for path in sorted(tmp_path.iterdir()) if path.name != "control"]
     found = sentences(versus(tmp_path, "control", *names))
     assert len(found) > 25
@@ -152,6 +158,13 @@ def test_the_sentences_of_other_scopes_rules_and_errors(tmp_path: Path) -> None:
         {"evaluation": "other"},
     ):
         found |= sentences(versus(tmp_path, "control", "one", "two", **options))
+    wins = [f"q{i}" for i, (x, y) in enumerate(zip(a, b, strict=True)) if y > x]
+    second = {"name": "math-verify", "n": len(a), "keys": {"only_grader": wins, "only_second": wins}}
+    for name in ("one", "control"):
+        (tmp_path / name / "audit.json").write_text(json.dumps({"second_grader": second}))
+        disputed = sentences(versus(tmp_path, "control", "one", scope="checkpoint"))
+        assert any("undo the finding" in text for text in disputed)
+        found |= disputed
     write_run(tmp_path, "one-more", b, config={"optimizer.lr": 2e-6}, seed=1)
     write_run(tmp_path, "control-more", a, seed=1)
     found |= sentences(versus(tmp_path, "control", "one", "two"))

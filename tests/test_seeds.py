@@ -199,7 +199,9 @@ def test_one_seed_shows_no_spread_and_does_not_bring_the_selected_run_back() -> 
     result = confirm(work, n=1)
     assert [arm.sd for arm in result.arms] == [None, None]
     assert result.comparison is not None
-    assert result.comparison.rows[1].n_seeds == 1
+    row = result.comparison.rows[1]
+    assert (row.run, row.runs, row.n_seeds) == ("run-03", ["run-03"], 1)
+    assert [change["key"] for change in row.changes] == ["rollout.oversample"]
     assert result.comparison.rows[1].accuracy == result.arms[1].accuracies[0]
 
 
@@ -317,3 +319,10 @@ def test_the_text_says_how_little_three_seeds_tell(capsys: pytest.CaptureFixture
     assert "is left out" in text
     for arm in result.arms:
         assert f"{100 * (arm.sd or 0):.2f}" in text
+
+
+def test_the_command_says_how_little_three_seeds_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = fake()
+    control_and_winner(work)
+    text = command(monkeypatch, work, "run-02", "--n", "3").stdout
+    assert text.count("3 seeds pin the SD only to a factor of 0.52 to 6.3") == 2

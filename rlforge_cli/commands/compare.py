@@ -15,7 +15,7 @@ def compare(
         typer.Argument(
             metavar="RUN",
             help="Run ids, run folders, or JSONL files with id and correct (lm-eval sample logs too). "
-            "The first is the control; A1,A2,A3 spells out the seeds of one arm.",
+            "The first is the control; A1,A2,A3 spells out the seeds of one arm, A1, (with its comma) an arm of one.",
         ),
     ],
     scope: Annotated[

@@ -10,10 +10,12 @@ from rlforge_cli.commands.common import Json
 
 
 def explain(
-    name: Annotated[str | None, typer.Argument(metavar="[METRIC|CHECK|VERDICT|KNOB]", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[METRIC|CHECK|VERDICT|ESTIMATE|KNOB]", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Explain a metric, verdict or knob; without a name, list them."""
+    """Explain a metric, verdict, estimate or knob; without a name, list them."""
     from rlforge_cli import explanations, output
 
     if name is None or name in explanations.KINDS:

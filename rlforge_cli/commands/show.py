@@ -19,6 +19,7 @@ def show(
 
     from rlforge_cli import output
     from rlforge_cli import show as tables
+    from rlforge_cli.jsonl import regular
     from rlforge_cli.run_dir import RunDir
 
     found = RunDir.find(run, runs_folder(runs_dir))
@@ -26,9 +27,14 @@ def show(
     evals = {}
     for path in sorted(found.evals.glob("*.json")):
         try:
-            evals[path.stem] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            output.note(f"warning: {path} is not valid JSON; left out")
+            summary = json.loads(regular(path).read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            output.note(f"warning: {path}: unreadable and left out ({error})")
+            continue
+        if isinstance(summary, dict):
+            evals[path.stem] = summary
+        else:
+            output.note(f"warning: {path} is not a JSON object; left out")
     if as_json:
         output.print_json(
             {"run": info, "config": found.config(), "last": records[-1] if records else None, "evals": evals}
@@ -38,8 +44,9 @@ def show(
         key: value for key, value in info.items() if key not in ("changes", "versions", "budget", "best", "command")
     }
     shown["changes"] = tables.change_text(info.get("changes")) or "none"
-    shown |= {f"best {key}": value for key, value in (info.get("best") or {}).items()}
-    shown |= dict(info.get("budget") or {})
+    for name, prefix in (("best", "best "), ("budget", "")):
+        part = info.get(name)
+        shown |= {prefix + key: value for key, value in part.items()} if isinstance(part, dict) else {}
     tables.pairs([(key, value) for key, value in shown.items() if value not in (None, "")], title=found.id)
     if records:
         last = {key: value for key, value in records[-1].items() if value is not None}

@@ -16,7 +16,7 @@ from rlforge_cli.comparison.mechanism import Mechanism, average, mechanism_of, r
 from rlforge_cli.comparison.options import Options
 from rlforge_cli.comparison.reasons import arm_reasons, unlike_training
 from rlforge_cli.comparison.result import Comparison, Row
-from rlforge_cli.comparison.scores import score_interval, strict_accuracy
+from rlforge_cli.comparison.scores import pass_at_k, score_error, score_interval, strict_accuracy
 from rlforge_cli.comparison.verdicts import unpaired_verdict, verdict_of
 from rlforge_cli.errors import UserError
 from rlforge_cli.stats import holm
@@ -78,7 +78,7 @@ def _mechanisms(arms: Sequence[Arm], options: Options) -> tuple[list[Mechanism],
         for entry in arm.entries:
             curves = read_curves(entry.head)
             parts.append(mechanism_of(entry.head, curves))
-            warnings.update(dict.fromkeys(entry.head.warnings))
+            warnings.update(dict.fromkeys([*entry.head.warnings, *([curves.problem] if curves.problem else [])]))
             results = f"evals/{options.evaluation}.jsonl" if entry.head.run is not None else entry.head.path.name
             torn = {"metrics.jsonl": curves.incomplete, results: entry.scores.incomplete if entry.scores else 0}
             for where, count in torn.items():
@@ -125,6 +125,8 @@ def _row(arm: Arm, inside: Mechanism, **values: Any) -> Row:
         accuracy=sum(arm.accuracies) / len(arm.accuracies) if usable else None,
         ci95=score_interval(arm) if usable else None,
         accuracy_strict=strict_accuracy(arm),
+        accuracy_se=score_error(arm) if usable else None,
+        pass_at_k=pass_at_k(arm) if usable else None,
         runs=[entry.head.name for entry in arm.entries],
         mechanism=inside,
         **values,

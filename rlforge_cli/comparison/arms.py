@@ -75,10 +75,10 @@ class Disk:
                 known = {head.path.resolve(): head for head in self.runs(candidate.parent)}
                 head = known.get(candidate.resolve())
                 return head or head_of_run(RunDir(candidate), self.options, name=name)
-        if os.path.isfile(path):
-            return head_of_file(path, name=name)
         if os.path.isdir(path):
             raise UserError(f"{name}: a folder, but not a run (no run.json): name a run or a JSONL file of results")
+        if os.path.exists(path):  # a file, or what a shell's <(command) stands for
+            return head_of_file(path, name=name)
         ids = [head.id for head in self.runs(self.options.runs_dir)]
         hint = nearest(name, ids) if ids else "; there are no runs there"
         raise UserError(f"{name!r} is neither a run in {self.options.runs_dir} nor a file{hint}")
@@ -88,27 +88,38 @@ def _is_run(path: Path) -> bool:
     return any((path / part).exists() for part in ("run.json", "config.json", "evals"))
 
 
-def _parts(name: str, options: Options) -> list[str]:
-    """The members of an arm spelled out with commas (a name that exists as it stands is one member)."""
+def _parts(name: str, options: Options) -> tuple[list[str], bool]:
+    """The members of an arm, and whether commas spell them out: then no sibling joins.
+
+    ``"run-11,"`` is an arm of that one run. A name that exists as it stands is one member.
+
+    Raises:
+        UserError: commas and nothing else.
+    """
     # os.path answers False where pathlib raises: a long list is no possible file name
     if "," not in name or os.path.exists(name) or os.path.exists(options.runs_dir / name):
-        return [name]
-    return [part.strip() for part in name.split(",") if part.strip()] or [name]
+        return [name], False
+    parts = [part.strip() for part in name.split(",") if part.strip()]
+    if not parts:
+        raise UserError(f"{name!r} names no run: run-11,run-12 is an arm of two seeds, run-11, (with its comma) of one")
+    return parts, True
 
 
 def build_arms(names: Sequence[str], *, disk: Disk) -> list[Arm]:
     """One arm a name, in order; the first is the control.
 
-    At recipe scope a run brings its siblings. A name whose run belongs to an earlier arm gets no arm of its own.
+    At recipe scope a run brings its siblings, unless commas spell the arm out. A name whose run belongs to an earlier
+    arm gets no arm of its own.
 
     Raises:
         UserError: an unknown name, or a file that holds no results.
     """
-    heads = [[disk.locate(part) for part in _parts(name, disk.options)] for name in names]
+    spellings = [_parts(name, disk.options) for name in names]
+    heads = [[disk.locate(part) for part in parts] for parts, _ in spellings]
     owners: dict[str, str] = {}
     arms: list[Arm] = []
-    for index, members in enumerate(heads):
-        first, spelled_out = members[0], len(members) > 1
+    for index, (members, (_, spelled_out)) in enumerate(zip(heads, spellings, strict=True)):
+        first = members[0]
         name = first.name if not spelled_out else ",".join(head.name for head in members)
         if spelled_out or disk.options.scope == "checkpoint" or first.recipe is None or first.run is None:
             arms.append(_arm(name, members, disk))

@@ -45,16 +45,18 @@ def axis(scale: Scale) -> str:
 
 
 def bar(interval: Interval, estimate: float, scale: Scale) -> str:
-    """One interval. Example: ``"   ┊   │ ━●━┿    "``; an arrow marks an end beyond the scale."""
+    """One interval. Example: ``"   ┊   │ ━●━┿    "``; an arrow marks an end beyond the scale, and the estimate then
+    keeps clear of the arrow."""
     line = [" "] * scale.width
     marks = {scale.place(-scale.margin): "┊", scale.place(scale.margin): "┊", scale.place(0.0): "│"}
     for column, mark in marks.items():
         line[column] = mark
     for column in range(scale.place(interval[0]), scale.place(interval[1]) + 1):
         line[column] = "┿" if column in marks else "━"
-    if interval[0] < -scale.limit:
+    cut_low, cut_high = interval[0] < -scale.limit, interval[1] > scale.limit
+    line[max(int(cut_low), min(scale.width - 1 - cut_high, scale.place(estimate)))] = "●"
+    if cut_low:
         line[0] = "◀"
-    if interval[1] > scale.limit:
+    if cut_high:
         line[-1] = "▶"
-    line[scale.place(estimate)] = "●"
     return "".join(line)

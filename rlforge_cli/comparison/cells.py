@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rlforge_cli.comparison.result import Comparison, Row
+from rlforge_cli.show import change_text
 
 WORDS = {
     None: "control",
@@ -36,13 +36,7 @@ def verdict(row: Row, result: Comparison) -> str:
 
 
 def change(row: Row) -> str:
-    return ", ".join(
-        f"{str(c['key']).rpartition('.')[2]} {_value(c.get('from'))}→{_value(c.get('to'))}" for c in row.changes
-    )
-
-
-def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else "none" if value is None or value == "" else str(value)
+    return change_text(row.changes)
 
 
 def score(row: Row, *, gap: str = " ") -> str:
@@ -70,6 +64,14 @@ def strict(row: Row) -> str:
     return f"{100 * row.accuracy_strict:.1f}{difference}"
 
 
+def passed(row: Row) -> str:
+    """pass@k at the largest k that the samples allow."""
+    if not row.pass_at_k:
+        return ABSENT
+    k, value = list(row.pass_at_k.items())[-1]
+    return f"{100 * value:.1f} % (k={k})"
+
+
 def _number(value: float | None, spec: str) -> str:
     if value is None:
         return ABSENT
@@ -83,6 +85,7 @@ def _percent(value: float | None) -> str:
 
 INSIDE: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("strict %", strict),
+    ("pass@k", passed),
     ("zero-std", lambda row: _percent(row.mechanism.zero_std_fraction)),
     ("length", lambda row: _number(row.mechanism.completion_length, ".1f")),
     ("adv_std", lambda row: _number(row.mechanism.adv_std, ".3f")),

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from rlforge_cli.comparison.options import Options
-from rlforge_cli.comparison.samples import Scores, UnequalSamples, read_scores
+from rlforge_cli.comparison.samples import Scores, read_scores
 from rlforge_cli.errors import UserError
+from rlforge_cli.jsonl import number, regular
 from rlforge_cli.run_dir import RunDir
 from rlforge_cli.settings import not_ignored
 
@@ -61,8 +62,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def summary_accuracy(head: Head) -> float | None:
-    value = head.summary.get("accuracy")
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1 else None
+    return share(head.summary.get("accuracy"))
+
+
+def share(value: object) -> float | None:
+    """A JSON number of 0..1; None for anything else."""
+    found = number(value)
+    return found if found is not None and 0 <= found <= 1 else None
 
 
 def flatten(config: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +91,10 @@ def _recipe(config: dict[str, Any], task_hash: object) -> str | None:
 def _object(path: Path) -> tuple[dict[str, Any], str | None]:
     """A JSON object from a file that may be absent or damaged, and a warning in the second case."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(regular(path).read_bytes())
     except FileNotFoundError:
         return {}, None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return {}, f"{path}: unreadable and ignored ({error})"
     return (value, None) if isinstance(value, dict) else ({}, f"{path}: not a JSON object, ignored")
 
@@ -125,7 +131,6 @@ def read_entry(head: Head, options: Options) -> Entry:
     """The results of a head. A fault inside a run is that run's problem; in a file the user named, it is an error.
 
     Raises:
-        UnequalSamples: ids repeat unequally often.
         UserError: a named file is not a file of results.
     """
     if head.run is None:
@@ -144,10 +149,10 @@ def read_entry(head: Head, options: Options) -> Entry:
         return Entry(
             head=head, problem=f"no evaluation {options.evaluation!r}{other}: run `rlforge eval {head.name}` first"
         )
+    if not results.is_file():
+        return Entry(head=head, problem=f"{results}: not a regular file: remove it and run `rlforge eval {head.name}`")
     try:
         return Entry(head=head, scores=read_scores(results, filter=options.filter))
-    except UnequalSamples:
-        raise
     except UserError as error:
         return Entry(head=head, problem=str(error))
 

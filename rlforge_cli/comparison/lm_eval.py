@@ -27,7 +27,7 @@ def read(records: Sequence[dict[str, Any]], *, filter: str | None, path: Path) -
     """
     names = list(dict.fromkeys(str(record["filter"]) for record in records if "filter" in record))
     wanted = _choose_filter(names, filter, path)
-    chosen = [record for record in records if wanted is None or record.get("filter") == wanted]
+    chosen = [record for record in records if wanted is None or str(record.get("filter")) == wanted]
     metric = _metric(chosen[0], path)
     _refuse_unnamed_filters(chosen, path)
     strict: dict[str | None, list[bool | None]] = {}
@@ -76,7 +76,8 @@ def _choose_filter(names: list[str], asked: str | None, path: Path) -> str | Non
 
 def _metric(record: dict[str, Any], path: Path) -> str:
     known = next((name for name in METRICS if binary(record.get(name)) is not None), None)
-    listed = [name for name in record.get("metrics") or [] if binary(record.get(str(name))) is not None]
+    named = record.get("metrics")
+    listed = [n for n in named if binary(record.get(str(n))) is not None] if isinstance(named, list) else []
     if known is None and len(listed) == 1:
         known = str(listed[0])
     if known is None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rlforge_cli.comparison.entries import Head
-from rlforge_cli.jsonl import read_records
+from rlforge_cli.jsonl import number, read_steps
 
 GAUGES = ("zero_std_fraction", "completion_length", "adv_std", "kl_ref", "clip_fraction")
 WINDOW = 0.1
@@ -42,22 +42,29 @@ class Curves(msgspec.Struct, frozen=True):
 
     steps: list[dict[str, Any]]
     incomplete: int = 0
+    problem: str | None = None
+    """Why there is nothing where a file is."""
 
 
 def read_curves(head: Head) -> Curves:
-    """The metrics of a run; of a step logged twice (a resume repeats some) the later record counts."""
-    if head.run is None or not head.run.metrics_file.is_file():
+    """The metrics of a run; a file that cannot be read becomes a sentence."""
+    if head.run is None:
         return Curves(steps=[])
-    records, incomplete = read_records(head.run.metrics_file)
-    by_step = {record["step"]: record for record in records if isinstance(record.get("step"), int)}
-    return Curves(steps=[by_step[step] for step in sorted(by_step)], incomplete=incomplete)
+    try:
+        steps, incomplete = read_steps(head.run.metrics_file)
+    except FileNotFoundError:
+        return Curves(steps=[])
+    except OSError as error:
+        return Curves(steps=[], problem=f"{head.run.metrics_file}: cannot be read: {error.strerror}")
+    return Curves(steps=steps, incomplete=incomplete)
 
 
 def _value(record: dict[str, Any], key: str) -> float | None:
     value = record.get(key)
     if value is None:
-        return math.nan if key in (record.get("_nonfinite") or ()) else None
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        lost = record.get("_nonfinite")
+        return math.nan if isinstance(lost, list) and key in lost else None
+    return number(value)
 
 
 def gauge(steps: Sequence[dict[str, Any]], key: str) -> float | None:
@@ -66,7 +73,13 @@ def gauge(steps: Sequence[dict[str, Any]], key: str) -> float | None:
     if not values:
         return None
     last = values[-math.ceil(WINDOW * len(values)) :]
-    return sum(last) / len(last) if all(map(math.isfinite, last)) else math.nan
+    return _mean(last)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """NaN also where finite values add up beyond any float."""
+    mean = sum(values) / len(values)
+    return mean if math.isfinite(mean) else math.nan
 
 
 def _wall_seconds(head: Head, steps: Sequence[dict[str, Any]]) -> float | None:
@@ -78,21 +91,19 @@ def _wall_seconds(head: Head, steps: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _instant(value: Any) -> float | None:
-    if isinstance(value, (int, float)):
-        return float(value)
     if not isinstance(value, str):
-        return None
+        return number(value)
     try:
         return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # no date, or one that has no timestamp here
         return None
 
 
 def completions_generated(head: Head, steps: Sequence[dict[str, Any]]) -> float | None:
     """From the run's budget, else the last count that a step logged."""
     budget = head.info.get("budget")
-    if isinstance(budget, dict) and isinstance(budget.get("completions_generated"), (int, float)):
-        return float(budget["completions_generated"])
+    if isinstance(budget, dict) and (counted := number(budget.get("completions_generated"))) is not None:
+        return counted
     values = [value for record in steps if (value := _value(record, "completions_generated")) is not None]
     return values[-1] if values else None
 
@@ -110,4 +121,4 @@ def average(parts: Sequence[Mechanism]) -> Mechanism:
         return parts[0]
     columns = {name: [getattr(part, name) for part in parts] for name in Mechanism.__struct_fields__}
     known = {name: [value for value in values if value is not None] for name, values in columns.items()}
-    return Mechanism(**{name: sum(values) / len(values) if values else None for name, values in known.items()})
+    return Mechanism(**{name: _mean(values) if values else None for name, values in known.items()})

@@ -8,7 +8,7 @@ from typing import Any
 from rlforge_cli.comparison.arms import Arm
 from rlforge_cli.comparison.measure import Measured
 from rlforge_cli.comparison.options import Options
-from rlforge_cli.stats import SeedNoise, exact_items_needed, items_needed, seeds_needed
+from rlforge_cli.stats import SeedNoise, detectable_effect, exact_items_needed, items_needed, seeds_needed
 
 POWER = 0.8
 
@@ -27,7 +27,10 @@ def needed(
     effect = (options.margin - grader_error) / 100
     observed = abs(measured.contrast.delta) - grader_error / 100
     if effect <= 0:
-        reason = f"the grader error of {grader_error:.2f} pp reaches the margin: audit the grader first"
+        reason = (
+            f"the grader error of {grader_error:.2f} pp reaches the margin: check more items of both runs "
+            "(`rlforge audit RUN --n MORE`), or give --grader-error"
+        )
         return _result("none", reason, effect=effect)
     if options.scope == "checkpoint":
         return _items(measured, effect, observed, n_items)
@@ -69,8 +72,25 @@ def _items_for_share(measured: Measured, goal: float, n_items: int) -> int | Non
         return None
     if measured.table is not None:
         return exact_items_needed(goal, measured.table.discordance, power=POWER)
-    spread = measured.item_se**2 * n_items + measured.contrast.delta**2
-    return items_needed(goal, spread, power=POWER)
+    return items_needed(goal, _spread(measured, n_items), power=POWER)
+
+
+def detectable(control: Arm, measured: Measured, options: Options) -> float | None:
+    """The smallest difference in points that these problems detect between two checkpoints at the spread seen.
+
+    Connor's formula solved for the effect. None where nothing differs: no spread is known then.
+    """
+    scores = control.named.scores
+    if scores is None or (spread := _spread(measured, len(scores.ids))) <= 0:
+        return None
+    return 100 * detectable_effect(len(scores.ids), min(1.0, spread), power=POWER, alpha=options.alpha)
+
+
+def _spread(measured: Measured, n_items: int) -> float:
+    """Mean square difference of an item: for single answers, the discordant share."""
+    if measured.table is not None:
+        return measured.table.discordance
+    return measured.item_se**2 * n_items + measured.contrast.delta**2
 
 
 def _seeds_command(control: Arm, arm: Arm, seeds: int, options: Options) -> str | None:

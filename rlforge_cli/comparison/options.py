@@ -13,6 +13,11 @@ Scope = Literal["recipe", "checkpoint"]
 Rule = Literal["stats", "simple"]
 
 
+SMALLEST_MARGIN = 0.01
+SMALLEST_ALPHA = 1e-9
+"""Below them the sample sizes that would be needed are beyond any count, and quantiles beyond any float."""
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Example: ``Options(scope="checkpoint", margin=4.0)``. Margin, grader error and seed SD are in points."""
 
@@ -34,10 +39,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """Raises:
         UserError: a value outside its range.
         """
-        if not self.margin > 0:
-            raise UserError(f"--margin {self.margin:g}: must be above 0 points, such as 4")
-        if not 0 < self.alpha < 0.5:
-            raise UserError(f"--alpha {self.alpha:g}: must lie between 0 and 0.5, such as 0.05")
+        if not SMALLEST_MARGIN <= self.margin <= 100:
+            raise UserError(f"--margin {self.margin:g}: points between {SMALLEST_MARGIN:g} and 100, such as 4")
+        if not SMALLEST_ALPHA <= self.alpha < 0.5:
+            raise UserError(f"--alpha {self.alpha:g}: between {SMALLEST_ALPHA:g} and 0.5, such as 0.05")
         if self.grader_error is not None and not 0 <= self.grader_error <= 100:
             raise UserError(f"--grader-error {self.grader_error:g}: points between 0 and 100, such as 0.5")
         if self.seed_sd is not None and not 0 <= self.seed_sd <= 100:

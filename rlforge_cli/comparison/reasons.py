@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlforge_cli.comparison.measure import Measured, PooledNoise
 from rlforge_cli.comparison.mechanism import GAUGES, Mechanism
 from rlforge_cli.comparison.options import Options
 from rlforge_cli.comparison.samples import Scores
+from rlforge_cli.comparison.tipping import Tipping
 from rlforge_cli.stats import Decision
 
 SEED_NOISE_POINTS = 3.0
@@ -55,7 +57,7 @@ def unlike_training(
     if any(key.startswith("reward.") for key in keys):
         reasons.append("other rewards: compare the components and the test score, not the reward curves")
     a, b = before.completions, after.completions
-    if a and b and not same_budget(a, b):
+    if a and b and math.isfinite(a + b) and not same_budget(a, b):
         reasons.append(f"unequal sample budgets: {b:,.0f} completions generated against {a:,.0f} ({b / a:.2f}x)")
     chosen = [part.named.head.summary.get("chosen_on", ...) for part in (control, arm)]
     if ... not in chosen and chosen[0] != chosen[1]:
@@ -82,7 +84,7 @@ def verdict_reasons(
     *,
     options: Options,
     pooled: PooledNoise,
-    tipping: int | None,
+    tipping: Tipping | None,
     p_adjusted: float,
     grader_error: float,
 ) -> list[str]:
@@ -112,7 +114,7 @@ def verdict_reasons(
             "would give a verdict"
         )
     if tipping is not None:
-        reasons.append(_tipping(control, arm, measured, tipping))
+        reasons += [text for text in (tipping.sentence, tipping.warning) if text is not None]
     return reasons
 
 
@@ -122,17 +124,3 @@ def _identical(a: Arm, b: Arm) -> bool:
         return False
     pairs = [(x.scores, y.scores) for x, y in zip(a.entries, b.entries, strict=True)]
     return all(x is not None and y is not None and np.array_equal(x.right, y.reordered(x.ids).right) for x, y in pairs)
-
-
-def _tipping(control: Arm, arm: Arm, measured: Measured, tipping: int) -> str:
-    assert measured.table is not None
-    ours = measured.table.only_b >= measured.table.only_a
-    wins = measured.table.only_b if ours else measured.table.only_a
-    text = f"{tipping} of the winner's {wins} exclusive wins would have to be grading errors to lose significance"
-    winner, loser = (arm, control) if ours else (control, arm)
-    mine, theirs = winner.named.scores, loser.named.scores
-    if mine is None or theirs is None or mine.strict is None:
-        return text
-    exclusive = (mine.right > 0) & (theirs.reordered(mine.ids).right == 0)
-    disputed = int((exclusive & (mine.strict == 0)).sum())
-    return f"{text}; strict and flexible extraction disagree on {disputed} of them"

@@ -34,9 +34,23 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str] = []
     needed: dict[str, Any] | None = None
     tipping_items: int | None = None
+    """Exclusive wins that would have to be grading errors for significance to be lost."""
+    disputed_wins: int | None = None
+    """Exclusive wins on which the second grader disagrees; null where `rlforge audit` has not asked it."""
     changes: list[dict[str, Any]] = []
     accuracy_strict: float | None = None
     """By the asked format only."""
+    accuracy_se: float | None = None
+    """Over items, never over samples."""
+    pass_at_k: dict[str, float] | None = None
+    """Of several samples a problem: k (powers of two, and all of them) to the unbiased estimate."""
+    delta_se_pp: float | None = None
+    t: float | None = None
+    """The statistic; null where the test is exact."""
+    df: float | None = None
+    """Degrees of freedom of ``t``; null where the test is exact, or z."""
+    detectable_pp: float | None = None
+    """The smallest difference between two checkpoints that these problems detect, 80 % power at the spread seen."""
     delta_strict_pp: float | None = None
     runs: list[str] = []
     """The runs of the arm; the first is the one that was named."""

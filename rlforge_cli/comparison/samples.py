@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +15,6 @@ from numpy.typing import NDArray
 
 from rlforge_cli.errors import UserError
 from rlforge_cli.jsonl import read_records
-
-
-class UnequalSamples(UserError):
-    """Ids repeat, but not equally often: neither one answer a problem nor k samples of each."""
 
 
 class Sample(NamedTuple):
@@ -72,7 +70,7 @@ def normal_id(value: object) -> str | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
+        return str(int(value)) if value.is_integer() else repr(value) if math.isfinite(value) else None
     return str(value) if isinstance(value, (int, str)) else None
 
 
@@ -85,8 +83,8 @@ def read_scores(path: Path, *, filter: str | None = None) -> Scores:
     """Read a file of results, telling its format from its first record.
 
     Raises:
-        UnequalSamples: ids repeat unequally often.
-        UserError: unreadable, empty, or not a known format.
+        UserError: unreadable, empty, not a known format, or ids that repeat unequally often: neither one answer a
+            problem nor k samples of each.
     """
     from rlforge_cli.comparison import lm_eval
 
@@ -95,7 +93,8 @@ def read_scores(path: Path, *, filter: str | None = None) -> Scores:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     if not records:
-        raise UserError(f'{path}: holds no results; expected lines such as {{"id": 1, "correct": true}}')
+        none = f": none of its {incomplete:,} lines is a JSON object" if incomplete else ""
+        raise UserError(f'{path}: holds no results{none}; expected lines such as {{"id": 1, "correct": true}}')
     if lm_eval.is_log(records[0]):
         samples = lm_eval.read(records, filter=filter, path=path)
     else:
@@ -107,7 +106,7 @@ def _plain(record: dict[str, Any], number: int, path: Path) -> Sample:
     item, correct = normal_id(record.get("id")), binary(record.get("correct"))
     if item is None or correct is None:
         key, wanted = ("id", "a text or a whole number") if item is None else ("correct", "true or false")
-        found = repr(record[key]) if key in record else "missing"
+        found = reprlib.repr(record[key]) if key in record else "missing"
         raise UserError(f"{path}: record {number}: {key!r} is {found}, expected {wanted}")
     gold = record.get("answer")
     return Sample(
@@ -128,7 +127,7 @@ def _gather(samples: Sequence[Sample], *, incomplete: int, path: Path) -> Scores
             f"{path}: id {short[0]!r} has {counts[short[0]]} results where others have {each}: repeated ids must be "
             "equally many samples of every problem"
         )
-        raise UserError(f"{message} ({incomplete} incomplete lines)") if incomplete else UnequalSamples(message)
+        raise UserError(f"{message} ({incomplete} incomplete lines)" if incomplete else message)
     position = {item: index for index, item in enumerate(counts)}
     right = np.zeros(len(counts), dtype=np.int64)
     strict = np.zeros(len(counts), dtype=np.int64)

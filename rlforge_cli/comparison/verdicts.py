@@ -6,11 +6,12 @@ from typing import Any
 
 from rlforge_cli.comparison.arms import Arm
 from rlforge_cli.comparison.measure import Measured, PooledNoise, Unpaired
-from rlforge_cli.comparison.needed import needed
+from rlforge_cli.comparison.needed import detectable, needed
 from rlforge_cli.comparison.options import Options
 from rlforge_cli.comparison.reasons import below_seed_noise, verdict_reasons
 from rlforge_cli.comparison.scores import strict_delta
-from rlforge_cli.stats import Decision, Interval, decide, simple_rule, simple_rule_of_scores, tipping_point
+from rlforge_cli.comparison.tipping import tipping
+from rlforge_cli.stats import Decision, Interval, TContrast, decide, simple_rule, simple_rule_of_scores
 
 
 def points(interval: Interval) -> Interval:
@@ -48,9 +49,7 @@ def verdict_of(
         grader_error=error,
     )
     decision = statistical if options.rule == "stats" else _simple(control, arm, options)
-    tipping = None
-    if found.table is not None and found.p_of is not None:
-        tipping = tipping_point(found.table.only_a, found.table.only_b, alpha=options.alpha, p_value=found.p_of)
+    tips = tipping(control, arm, found, options)
     still_open = statistical.verdict == "inconclusive"
     reasons = verdict_reasons(
         control,
@@ -59,12 +58,16 @@ def verdict_of(
         decision,
         options=options,
         pooled=pooled,
-        tipping=tipping,
+        tipping=tips,
         p_adjusted=p_adjusted,
         grader_error=error,
     )
     return {
         "delta_pp": 100 * contrast.delta,
+        "delta_se_pp": 100 * contrast.se,
+        "t": contrast.statistic if isinstance(contrast, TContrast) else None,
+        "df": contrast.df if isinstance(contrast, TContrast) else None,
+        "detectable_pp": detectable(control, found, options),
         "delta_ci95_pp": points(contrast.interval(0.05)),
         "delta_ci90_pp": points(contrast.interval(0.10)),
         "discordant": (found.table.only_a, found.table.only_b) if found.table is not None else None,
@@ -75,7 +78,8 @@ def verdict_of(
         "needed": needed(control, arm, found, options=options, noise=pooled.noise, grader_error=error)
         if still_open
         else None,
-        "tipping_items": tipping,
+        "tipping_items": tips.items if tips is not None else None,
+        "disputed_wins": tips.second.wins if tips is not None and tips.second is not None else None,
         "reasons": reasons,
         "delta_strict_pp": strict_delta(control, arm),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ import msgspec
 
 from rlforge_cli.comparison import Comparison, Options, Row, compare
 from rlforge_cli.comparison.entries import Head, head_of_run, read_entry
-from rlforge_cli.comparison.mechanism import mechanism_of, read_curves
-from rlforge_cli.comparison.samples import UnequalSamples
+from rlforge_cli.comparison.mechanism import read_curves
 from rlforge_cli.errors import UserError
 from rlforge_cli.run_dir import RunDir
 
@@ -95,10 +94,7 @@ def control_first(runs: Sequence[RunDir], runs_dir: Path) -> list[RunDir]:
 
 
 def _scored(head: Head, options: Options) -> bool:
-    try:
-        entry = read_entry(head, options)
-    except UnequalSamples:
-        return False
+    entry = read_entry(head, options)
     return entry.problem is None and entry.scores is not None
 
 
@@ -106,15 +102,14 @@ def gather(runs: Sequence[RunDir], *, runs_dir: Path) -> Facts:
     """Read and compare ``runs``; the first is the control. A sibling seed that an arm already counts gets no row.
 
     Raises:
-        UserError: no run at all, or an evaluation of the control's arm that cannot be read as samples.
+        UserError: no run at all.
     """
     if not runs:
         raise UserError(f"report: no runs in {runs_dir}; `rlforge train` makes one, --runs-dir names another folder")
     options = Options(evaluation=EVALUATION, runs_dir=runs_dir)
     by_name = {name_of(run, runs_dir): run for run in runs}
-    result, unreadable = _compared(list(by_name), options)
+    result = _compare(list(by_name), options)
     rows = {row.run: row for row in result.rows}
-    rows |= {name: _row_without(by_name[name], name, why, options) for name, why in unreadable.items()}
     counted = {name for row in rows.values() for name in row.runs[1:]}
     subjects = [
         _subject(name, run, rows[name], options)
@@ -122,39 +117,6 @@ def gather(runs: Sequence[RunDir], *, runs_dir: Path) -> Facts:
         if name not in counted or name == result.control
     ]
     return Facts(control=subjects[0], arms=subjects[1:], comparison=result, runs_dir=runs_dir)
-
-
-def _compared(names: Sequence[str], options: Options) -> tuple[Comparison, Mapping[str, str]]:
-    """The comparison, and the runs that had to stay out of it with the reason."""
-    unreadable: dict[str, str] = {}
-    try:
-        return _compare(names, options), unreadable
-    except UnequalSamples:
-        unreadable = {name: why for name in names[1:] if (why := _unequal(name, options))}
-        if not unreadable:
-            raise
-    return _compare([name for name in names if name not in unreadable], options), unreadable
-
-
-def _row_without(run: RunDir, name: str, why: str, options: Options) -> Row:
-    """The row of a run whose evaluation cannot be read; its training can."""
-    head = head_of_run(run, options, name=name)
-    inside = mechanism_of(head, read_curves(head))
-    return Row(run=name, verdict="not_comparable", reasons=[why], runs=[name], mechanism=inside)
-
-
-def _unequal(name: str, options: Options) -> str | None:
-    """Why a run's evaluation is neither one answer a problem nor k samples of each."""
-    try:
-        read_entry(head_of_run(RunDir(_path(name, options)), options, name=name), options)
-    except UnequalSamples as error:
-        return str(error)
-    return None
-
-
-def _path(name: str, options: Options) -> Path:
-    inside = options.runs_dir / name
-    return inside if inside.is_dir() else Path(name)
 
 
 def _compare(names: Sequence[str], options: Options) -> Comparison:

@@ -23,6 +23,10 @@ PATTERNS = tuple((re.compile(pattern), chinese) for pattern, chinese in (
     (r"the run was (.+): this compares a checkpoint of it", "该运行{s0}：这里比较的是它的一个检查点"),
     (r"the control (.+) cannot be compared: (.+)", "对照 {0} 无法比较：{t1}"),
     (r"(.+): holds no results; expected lines such as (.+)", "{0}：没有结果；每行应形如 {1}"),
+    (r"(.+): holds no results: none of its (.+) lines is a JSON object; expected lines such as (.+)", "{0}：没有结果：{1} 行中没有一行是 JSON 对象；每行应形如 {2}"),
+    (r"(.+): not a regular file: remove it and run (`.+`)", "{0}：不是普通文件：请删除它并运行 {1}"),
+    (r"(.+): cannot be read: not a regular file", "{0}：无法读取：不是普通文件"),
+    (r"(.+): cannot be read: (.+)", "{0}：无法读取：{1}"),
     (r"(.+): record (\d+): '(.+)' is (.+), expected (.+)", "{0}：第 {1} 条记录：“{2}”为 {3}，应为 {4}"),
     (r"(.+): id (.+) has (\d+) results where others have (\d+): repeated ids must be equally many samples of every problem(?: \((\d+) incomplete lines\))?", "{0}：编号 {1} 有 {2} 个结果而其他编号有 {3} 个：重复的编号必须是每道题同样多的样本"),
     # arms and seeds
@@ -46,8 +50,11 @@ PATTERNS = tuple((re.compile(pattern), chinese) for pattern, chinese in (
     (r"the interval leaves out 0, but p = (.+) is (.+) once adjusted for the number of runs", "区间不含 0，但 p = {0} 按运行数校正后为 {1}"),
     (r"the interval leaves out 0, but the exact test does not \(p = (.+)\)", "区间不含 0，但精确检验不显著（p = {0}）"),
     (rf"a real difference, shown to be smaller than {POINTS} pp", "差异真实存在，但已证明小于 {0} 个百分点"),
-    (r"(\d+) of the winner's (\d+) exclusive wins would have to be grading errors to lose significance; strict and flexible extraction disagree on (\d+) of them", "胜者独对的 {1} 题中需有 {0} 题是判分错误才会失去显著性；其中严格与宽松提取不一致的有 {2} 题"),
-    (r"(\d+) of the winner's (\d+) exclusive wins would have to be grading errors to lose significance", "胜者独对的 {1} 题中需有 {0} 题是判分错误才会失去显著性"),
+    (r"(\d+) of the winner's (\d+) exclusive wins would have to be grading errors to lose significance \(p ([\d.]+)\)", "胜者独对的 {1} 题中需有 {0} 题是判分错误才会失去显著性（p {2}）"),
+    (r"strict and flexible extraction disagree on (\d+) of them", "其中严格与宽松提取不一致的有 {0} 题"),
+    (r"this grader and (.+) disagree on (\d+) of them \((.+) alone was read twice\)", "本判分器与 {0} 不一致的有 {1} 题（只复核了 {2}）"),
+    (r"this grader and (.+) disagree on (\d+) of them", "本判分器与 {0} 不一致的有 {1} 题"),
+    (r"the graders disagree on (\d+) of these wins, and (\d+) errors would undo the finding: read the disputed answers before believing it \((`.+`) lists them\)", "两个判分器对其中 {0} 题看法不一，而 {1} 处错误就会推翻结论：先看有争议的回答再相信它（{2} 会列出）"),
     (r"a difference below the seed noise alone \((.+) points\) is never worth a conclusion", "小于种子噪声本身（{0} 个百分点）的差异永远不足以下结论"),
     (r"the best of (\d+) looks better than it is \((.+) pp for the best of (\d+) equal recipes\): confirm it with fresh seeds, leaving this run out", "{0} 个中的最好者显得比实际更好（{2} 个相同配方中的最好者平均高 {1} 个百分点）：请用新种子确认，它本身不计入"),
     # how the training differed
@@ -72,7 +79,7 @@ PATTERNS = tuple((re.compile(pattern), chinese) for pattern, chinese in (
     (r"a single problem says nothing about others", "单独一题不能说明其他题目"),
     (r"not paired: ([^;]+) has a summary but no per-problem results \((`.+`) writes them\)", "未配对：{0} 只有汇总而没有逐题结果（{1} 会写出）"),
     # what is needed
-    (rf"the grader error of {POINTS} pp reaches the margin: audit the grader first", "判分误差 {0} 个百分点已达到界限：请先审核判分器"),
+    (rf"the grader error of {POINTS} pp reaches the margin: check more items of both runs \((`.+`)\), or give --grader-error", "判分误差 {0} 个百分点已达到界限：请对两次运行各审核更多题目（{1}），或给定 --grader-error"),
     (r"no number of seeds: the item noise alone is above ([\d.]+) pp; about (.+) problems detect it in the same checkpoints \(has (.+)\)", "多少种子都不够：仅题目噪声就超过 {0} 个百分点；同样的检查点约需 {1} 道题才能检出（现有 {2}）"),
     (r"no number of seeds: the item noise alone is above ([\d.]+) pp", "多少种子都不够：仅题目噪声就超过 {0} 个百分点"),
     (r"(\d+) seeds an arm detect ([\d.]+) pp with (\d+)% power \(has (\d+) and (\d+)\)", "每组 {0} 个种子能以 {2} % 的功效检出 {1} 个百分点（现有 {3} 和 {4}）"),

@@ -26,7 +26,8 @@ class Stratum(msgspec.Struct, frozen=True):
     weight: float
     size: int
     asked: int
-    yes: int
+    yes: float
+    """A count; a part of one where a larger sample is imagined."""
 
     @property
     def share(self) -> float:
