@@ -85,12 +85,12 @@ def noise(count: int) -> dict[str, object]:
     return result
 
 
-def smokes(count: int, *, steps: int) -> dict[str, object]:
+def smokes(count: int, *, steps: int, first: int) -> dict[str, object]:
     from rlforge_cli.smoke import smoke
 
     failed = 0
     names: Counter[str] = Counter()
-    for seed in range(count):
+    for seed in range(first, first + count):
         config = settings.load("tiny-arith", sets=[f"seed={seed}"])
         checks = run_gates(smoke(config, steps=steps).evidence)
         failed += not passed(checks)
@@ -100,11 +100,11 @@ def smokes(count: int, *, steps: int) -> dict[str, object]:
     return share(f"healthy smokes of {steps} steps that fail", failed, count) | {"by check": dict(names)}
 
 
-def healthy_runs(count: int, *, steps: int, folder: Path) -> dict[str, object]:
+def healthy_runs(count: int, *, steps: int, folder: Path, first: int) -> dict[str, object]:
     from rlforge_cli.lifecycle import execute
 
     alarms: list[str] = []
-    for seed in range(count):
+    for seed in range(first, first + count):
         plan = lineage.prepare(
             runs_dir=folder, preset="tiny-arith", sets=[f"steps={steps}", "eval.every=50"], seed=seed
         )
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--smoke-steps", type=int, default=20)
     parser.add_argument("--runs", type=int, default=20, help="healthy runs for doctor")
     parser.add_argument("--run-steps", type=int, default=200)
+    parser.add_argument("--first-seed", type=int, default=0, help="several processes can share the work")
     parser.add_argument("--judge", type=Path, help="only run doctor on the runs of this folder")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
@@ -144,10 +145,12 @@ def main() -> None:
     if options.noise:
         result["noise"] = noise(options.noise)
     if options.smokes:
-        result["smokes"] = smokes(options.smokes, steps=options.smoke_steps)
+        result["smokes"] = smokes(options.smokes, steps=options.smoke_steps, first=options.first_seed)
     if options.runs:
         with tempfile.TemporaryDirectory() as folder:
-            result["runs"] = healthy_runs(options.runs, steps=options.run_steps, folder=Path(folder))
+            result["runs"] = healthy_runs(
+                options.runs, steps=options.run_steps, folder=Path(folder), first=options.first_seed
+            )
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
