@@ -140,6 +140,10 @@ class OptimizerConfig(Section, frozen=True):
         Literal["constant", "linear", "cosine"], doc("of lr after warm-up, over the planned updates")
     ] = "constant"
     max_grad_norm: Annotated[float, doc("clip the gradient's norm; 0 = off", ge=0)] = 1.0
+    states: Annotated[
+        Literal["float32", "paged-8bit"],
+        doc("AdamW's moments; paged-8bit (bitsandbytes, CUDA) takes a quarter, and host memory holds the excess"),
+    ] = "float32"
 
 
 class TrainConfig(Section, frozen=True):
@@ -266,5 +270,9 @@ def check(config: Config) -> None:
         raise UserError(f"eval.k holds {bad[0]}: every k of pass@k is at least 1")
     if rollout.engine == "hf" and config.model.adaptation == "qlora" and config.model.device == "cpu":
         raise UserError("model.adaptation = 'qlora' needs a CUDA device; on a CPU use --set model.adaptation=lora")
+    if config.optimizer.states != "float32" and config.model.device == "cpu":
+        raise UserError(
+            "optimizer.states = 'paged-8bit' needs a CUDA device; on a CPU use --set optimizer.states=float32"
+        )
     if unknown := [sink for sink in config.log.sinks if sink not in ("tensorboard", "wandb", "trackio")]:
         raise UserError(f"log.sinks holds {unknown[0]!r}; valid: tensorboard, wandb, trackio")

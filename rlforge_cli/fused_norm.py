@@ -1,4 +1,4 @@
-"""RMS norm in few launches, in the place of the models' own (a third of a small model's update, a fifth of a large one).
+"""RMS norm in few launches, in the place of the models' own: a third of a small model's update, a fifth of a big one's.
 
 y = w x / rms(x). On a CUDA device it is torch's own kernel, which rounds once where the models round twice. On a CPU,
 where torch has none, the backward pass is written out: with h = x / rms(x) and u = g w,

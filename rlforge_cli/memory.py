@@ -25,6 +25,8 @@ CHUNK_ELEMENTS = 1 << 26
 """As rlforge_cli.grpo.logprobs has it."""
 LOGIT_BYTES = 12
 """Of a logit while the chunked head runs backward: bfloat16 logits and gradient, float32 logits and log-softmax."""
+MOMENT_BYTES = {"float32": 8.0, "paged-8bit": 2.0 + 2 * 4 / 256}
+"""Of both moments of a weight; 8-bit ones have a float32 scale for each 256."""
 CONTEXT_GIB = 0.6
 """CUDA context and libraries of a process."""
 ASLEEP_GIB = 1.2
@@ -129,7 +131,7 @@ def predict(config: Config, model: Architecture, *, gpu_gib: float = REFERENCE_G
     lasting = {
         "weights": weight_bytes(config, model) + adapter,
         "masters": 4.0 * trained if masters else 0.0,
-        "optimizer": 8.0 * trained,
+        "optimizer": MOMENT_BYTES[config.optimizer.states] * trained,
         "reference": reference,
     }
     training = {

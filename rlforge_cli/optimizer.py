@@ -8,13 +8,38 @@ is the rounded master.
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from rlforge_cli.errors import UserError
+
 if TYPE_CHECKING:
     from rlforge_cli.config import OptimizerConfig
+
+
+def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
+    """AdamW with float32 moments, or with paged 8-bit ones (arXiv 2110.02861).
+
+    Raises:
+        UserError: paged 8-bit without a CUDA device or bitsandbytes.
+    """
+    options: dict[str, Any] = {
+        "lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps, "weight_decay": config.weight_decay,
+    }  # fmt: skip
+    if config.states == "float32":
+        fused = all(master.device.type in ("cuda", "cpu") for master in masters)
+        return torch.optim.AdamW(masters, fused=fused, **options)
+    if any(master.device.type != "cuda" for master in masters):
+        raise UserError("optimizer.states = 'paged-8bit' needs a CUDA device; use --set optimizer.states=float32")
+    if find_spec("bitsandbytes") is None:
+        raise UserError("optimizer.states = 'paged-8bit' needs bitsandbytes: pip install 'rlforge[qlora]'")
+    from bitsandbytes.optim import PagedAdamW8bit
+
+    made: torch.optim.Optimizer = PagedAdamW8bit(masters, **options)
+    return made
 
 
 class MasterAdamW:
@@ -32,11 +57,7 @@ class MasterAdamW:
                 continue
             self.masters[name] = parameter.detach().float().requires_grad_()
             parameter.register_post_accumulate_grad_hook(self._summing_into(self.masters[name]))
-        fused = all(p.device.type in ("cuda", "cpu") for p in parameters.values())
-        self.adamw = torch.optim.AdamW(
-            self.masters.values(), lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps,
-            weight_decay=config.weight_decay, fused=fused,
-        )  # fmt: skip
+        self.adamw = adamw(list(self.masters.values()), config)
 
     @staticmethod
     def _summing_into(master: Tensor) -> Any:

@@ -70,6 +70,13 @@ def test_parts_of_full_training_in_bfloat16():
     assert parts["engine and KV cache"] == pytest.approx(0.30 * 32 + memory.GRAPHS_GIB)
 
 
+def test_paged_moments_are_a_quarter():
+    full = predict("qwen3-0.6b-full").parts["optimizer"]
+    assert predict("qwen3-0.6b-full", "optimizer.states=paged-8bit").parts["optimizer"] == pytest.approx(
+        full * (2 + 8 / 256) / 8
+    )
+
+
 def test_four_bit_weights():
     linear = KNOWN["Qwen/Qwen3-8B"].linear
     rest = 8_190_735_360 - linear

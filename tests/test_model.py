@@ -201,3 +201,8 @@ def test_the_embedded_model_loads():
     assert policy.parameter_count < 1_000_000
     assert policy.tokenizer.decode(policy.tokenizer("12+3=?")["input_ids"]) == "12+3=?"
     assert Path(policy.tokenizer.name_or_path).name == "tiny-arith"
+
+
+def test_paged_moments_need_a_cuda_device():
+    with pytest.raises(UserError, match=r"paged-8bit.*CUDA.*optimizer.states=float32"):
+        MasterAdamW(toy_policy().trainable(), OptimizerConfig(states="paged-8bit"), planned_updates=1)
