@@ -90,7 +90,7 @@ class RolloutConfig(Section, frozen=True):
     eager: Annotated[bool, doc("vllm: neither compile nor capture graphs; starts sooner, decodes slower")] = False
     logprob_share: Annotated[
         float, doc("vllm: share of the completions that report log-probabilities, for kl_sampling", ge=0, le=1)
-    ] = 1.0
+    ] = 0.125
 
 
 class RewardConfig(Section, frozen=True):
@@ -251,7 +251,7 @@ def check(config: Config) -> None:
             "tokens it keeps, so the ratio to it is not 1 even for an unchanged policy; use --set top_p=1 --set "
             "top_k=0, or --set sampling_correction=off"
         )
-    if grpo.sampling_correction != "off" and rollout.logprob_share < 1:
+    if grpo.sampling_correction != "off" and rollout.engine == "vllm" and rollout.logprob_share < 1:
         raise UserError(
             f"grpo.sampling_correction = {grpo.sampling_correction!r} with rollout.logprob_share = "
             f"{rollout.logprob_share:g}: a completion without log-probabilities cannot be corrected; use --set "

@@ -20,9 +20,11 @@ from rlforge_cli.checks.evidence import (
     LongestBatch,
     Movement,
     SeedProbe,
+    SleepProbe,
 )
 from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.grpo.loss import kl_estimate
+from rlforge_cli.rollouts import SamplingParams
 from rlforge_cli.seeding import ProblemOrder, derive
 from rlforge_cli.trainer import Row
 
@@ -38,6 +40,7 @@ ROWS = 64
 PADDED_ROWS = 12
 """Of them, those that are read again in one batch of mixed lengths."""
 SEED_PROMPTS, SEED_TOKENS = 4, 32
+SLEEP_PROMPTS, SLEEP_TOKENS = 4, 32
 
 
 def bos_probe(encoder: PromptEncoder, problems: Sequence[Problem], *, looked_at: int = 200) -> BosProbe:
@@ -105,6 +108,18 @@ def seed_probe(trainer: Trainer, problems: Sequence[Problem]) -> SeedProbe:
     return SeedProbe(first == ids(seed), first != ids(seed + 1), order[0] != order[1] or len(trainer.problems) < 3)
 
 
+def greedy(trainer: Trainer, problems: Sequence[Problem]) -> list[list[int]]:
+    """Greedy tokens of a few prompts."""
+    prompts = [trainer.encoder.encode(problem) for problem in problems[:SLEEP_PROMPTS]]
+    params = SamplingParams(max_tokens=min(SLEEP_TOKENS, trainer.params.max_tokens), temperature=0.0, logprob_share=0.0)
+    groups = trainer.engine.generate(prompts, n=1, params=params, seed=0)
+    return [c.completion_ids for group in groups for c in group]
+
+
+def sleep_probe(level: int, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> SleepProbe:
+    return SleepProbe(level, len(before), sum(a != b for a, b in zip(before, after, strict=True)))
+
+
 def longest_batch(trainer: Trainer) -> tuple[LongestBatch, bool]:
     """Forward and backward of the longest micro-batch, halved until it fits; and whether a gradient arrives."""
     config = trainer.config
@@ -145,7 +160,7 @@ class Tokens:
     """Some sampled completions, with their log-probabilities by engine, trainer and reference, one flat tensor each."""
 
     def __init__(self, trainer: Trainer, groups: Sequence[RolloutGroup]) -> None:
-        flat = [(group.prompt_ids, c) for group in groups for c in group.completions if c.completion_ids]
+        flat = [(group.prompt_ids, c) for group in groups for c in group.completions if c.sampling_logprobs]
         chosen = flat[:: max(1, len(flat) // ROWS)][:ROWS]
         self.trainer = trainer
         self.rows = [(prompt, c.completion_ids) for prompt, c in chosen]

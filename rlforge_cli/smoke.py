@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rlforge_cli.trainer import Trainer
 
 STEPS = 20
+LOGPROB_SHARE = 0.125
+"""At least this share of the completions reports log-probabilities here: engine and trainer are compared on them."""
 PROBE_GROUPS = 48
 """Problems of the paired test and of the reward check, G completions each: a fall of 0.1 shows at 48."""
 Progress = Callable[[dict[str, Any]], None]
@@ -160,6 +162,9 @@ class Session:
         self.trainer: Trainer = Trainer(
             self.config, policy=policy, engine=engine, task=task, encoder=encoder, problems=self.problems
         )
+        params = self.trainer.params
+        share = max(params.logprob_share, LOGPROB_SHARE)
+        self.trainer.params = msgspec.structs.replace(params, logprob_share=share)
         engine.sync_weights(step=0)
 
     def sample(self) -> list[RolloutGroup]:
@@ -181,11 +186,17 @@ class Session:
             self.stopped = "stopped: no parameter is trainable"
             return
         self.make_trainer()
+        level = getattr(self.parts.engine, "sleep_level", None)
+        awake = probing.greedy(self.trainer, self.probes) if level is not None else []
+        self.parts.engine.offload()  # as in a step: the update has the memory
         self.found["longest"], self.found["gradient_path"] = probing.longest_batch(self.trainer)
         if not self.found["longest"].fits or not self.found["gradient_path"]:
             fits = self.found["longest"].fits
             self.stopped = f"stopped: {'no gradient reaches a weight' if fits else 'the longest batch does not fit'}"
             return
+        self.parts.engine.sync_weights(step=0)
+        if level is not None:
+            self.found["sleep"] = probing.sleep_probe(level, awake, probing.greedy(self.trainer, self.probes))
         self.found["seeds"] = probing.seed_probe(self.trainer, self.probes)
         self.start = self.sample()
         self.rewards(self.start)

@@ -9,6 +9,7 @@ import pytest
 from rlforge_cli import settings, smoke
 from rlforge_cli.checks import run_gates
 from rlforge_cli.engines.hf import HFEngine
+from rlforge_cli.engines.vllm import spread
 from rlforge_cli.errors import UserError
 from rlforge_cli.model import load_policy
 from rlforge_cli.prompts import PromptEncoder
@@ -58,11 +59,14 @@ class Wrapped:
         self.engine = parts.engine
         self.policy = parts.policy
 
-    def generate(self, prompts, *, n, params, seed):
-        return self.engine.generate(prompts, n=n, params=params, seed=seed)
+    def generate(self, prompts, *, n, params, seed, places=None):
+        return self.engine.generate(prompts, n=n, params=params, seed=seed, places=places)
 
     def sync_weights(self, *, step):
         self.engine.sync_weights(step=step)
+
+    def offload(self):
+        self.engine.offload()
 
     def close(self):
         self.engine.close()
@@ -87,21 +91,22 @@ class Counting(Stale):
 
 
 class OtherTemperature(Wrapped):
-    def generate(self, prompts, *, n, params, seed):
-        return super().generate(prompts, n=n, params=msgspec.structs.replace(params, temperature=0.7), seed=seed)
+    def generate(self, prompts, *, n, params, seed, places=None):
+        params = msgspec.structs.replace(params, temperature=0.7)
+        return super().generate(prompts, n=n, params=params, seed=seed, places=places)
 
 
 class SameSeed(Wrapped):
-    def generate(self, prompts, *, n, params, seed):
-        return super().generate(prompts, n=n, params=params, seed=7)
+    def generate(self, prompts, *, n, params, seed, places=None):
+        return super().generate(prompts, n=n, params=params, seed=7, places=places)
 
 
 class NoSeed(Wrapped):
     calls = 0
 
-    def generate(self, prompts, *, n, params, seed):
+    def generate(self, prompts, *, n, params, seed, places=None):
         self.calls += 1
-        return super().generate(prompts, n=n, params=params, seed=self.calls)
+        return super().generate(prompts, n=n, params=params, seed=self.calls, places=places)
 
 
 # --- nothing broken
@@ -116,7 +121,7 @@ def test_the_embedded_preset_passes_everything(healthy):
     assert failures(healthy) == []
     assert warnings(healthy) == []
     skipped = {name for name, check in healthy.items() if check.status == "skip"}
-    assert skipped == {"plan", "memory", "lora_updates"}
+    assert skipped == {"plan", "memory", "sleep_wake", "lora_updates"}
 
 
 def test_values_of_a_healthy_smoke(healthy):
@@ -138,6 +143,56 @@ def test_lora_passes_everything():
 # --- each fault is found by its own gate, before any symptom
 
 
+class Amnesiac(Wrapped):
+    """Sleeps, and wakes up with something else."""
+
+    sleep_level = 2
+    slept = 0
+
+    def offload(self):
+        self.slept += 1
+
+    def generate(self, prompts, *, n, params, seed, places=None):
+        if self.slept and not params.temperature:
+            prompts = [prompt[1:] for prompt in prompts]
+        return super().generate(prompts, n=n, params=params, seed=seed, places=places)
+
+
+class Frugal(Wrapped):
+    """Reports the log-probabilities that were asked for, and no more."""
+
+    def generate(self, prompts, *, n, params, seed, places=None):
+        groups = super().generate(prompts, n=n, params=params, seed=seed, places=places)
+        wanted = iter(spread(len(prompts) * n, share=params.logprob_share))
+        return [
+            [c if next(wanted) else msgspec.structs.replace(c, sampling_logprobs=[]) for c in group]
+            for group in groups
+        ]  # fmt: skip
+
+
+def test_a_run_without_log_probabilities_is_still_compared_with_its_engine():
+    checks = run("rollout.engine=vllm", "rollout.sleep=false", "rollout.logprob_share=0", steps=2,
+                 broken=replaced(engine=Frugal))  # fmt: skip
+    assert failures(checks) == []
+    assert checks["engine_agreement"].status == "pass"
+
+
+class Rested(Amnesiac):
+    def offload(self):
+        pass
+
+
+def test_an_engine_that_wakes_with_other_weights():
+    checks = run("rollout.engine=vllm", broken=replaced(engine=Amnesiac))
+    assert failures(checks) == ["sleep_wake"]
+    assert "sleep level 2" in checks["sleep_wake"].why
+
+
+def test_an_engine_that_wakes_as_it_fell_asleep():
+    assert run("rollout.engine=vllm", broken=replaced(engine=Rested))["sleep_wake"].status == "pass"
+    assert "rollout.sleep is off" in run("rollout.engine=vllm", "rollout.sleep=false")["sleep_wake"].why
+
+
 @pytest.mark.parametrize("engine", [Stale, Counting])
 def test_stale_engine_weights(engine):
     checks = run("lr=2e-4", "optimizer.warmup_steps=0", steps=2, broken=replaced(engine=engine))
@@ -148,8 +203,8 @@ def test_stale_weights_are_told_from_noise_by_the_regression():
     class Noisy(Stale):
         """No two answers equal to the last digit, as on a GPU."""
 
-        def generate(self, prompts, *, n, params, seed):
-            groups = super().generate(prompts, n=n, params=params, seed=seed)
+        def generate(self, prompts, *, n, params, seed, places=None):
+            groups = super().generate(prompts, n=n, params=params, seed=seed, places=places)
             self.calls = getattr(self, "calls", 0) + 1
             shift = 1e-4 * (self.calls % 7)
             return [

@@ -99,8 +99,9 @@ class ScriptedEngine:
         self.generated = 0
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int
-    ) -> list[list[Completion]]:
+        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:  # fmt: skip
         self.calls.append("generate")
         groups = []
         for _ in prompts:

@@ -15,6 +15,26 @@ FOLLOWS = 0.5
 MOVED_OVER_NOISE = 2.0
 
 
+def sleep_wake(evidence: Evidence) -> Finding:
+    """The engine's memory is given to the update and taken back in every step."""
+    rollout, probe = evidence.config.rollout, evidence.probes.sleep
+    if rollout.engine == "hf":
+        return skip("the hf engine never sleeps: it works on the policy's own weights")
+    if not rollout.sleep:
+        return skip("rollout.sleep is off")
+    if probe is None:
+        return skip(evidence.missing)
+    if probe.changed:
+        return Finding(
+            "fail", probe.changed, "= 0",
+            f"after sleep level {probe.level} and a sync of the same weights, {probe.changed} of {probe.prompts} "
+            "prompts get other greedy tokens: the engine woke with other weights or buffers",
+            "--set rollout.sleep=false, or another version of the engine",
+        )  # fmt: skip
+    why = f"sleep level {probe.level}: {probe.prompts} prompts get the same greedy tokens before and after"
+    return Finding("pass", 0, "= 0", why)
+
+
 def engine_agreement(evidence: Evidence) -> Finding:
     """Before any update, so that only tokens, temperature and arithmetic can differ."""
     limit = KL_EXACT if evidence.exact else KL_ROUNDED

@@ -119,6 +119,15 @@ class SeedProbe(msgspec.Struct, frozen=True):
     order_differs: bool
 
 
+class SleepProbe(msgspec.Struct, frozen=True):
+    """Greedy tokens of a few prompts before the engine slept and after it woke with the same weights."""
+
+    level: int
+    prompts: int
+    changed: int
+    """Prompts whose tokens are not the same."""
+
+
 class Agreement(msgspec.Struct, frozen=True):
     """Engine against trainer on freshly sampled tokens: |difference| of log-probabilities, and the KL (k3)."""
 
@@ -172,6 +181,7 @@ class Probes(msgspec.Struct, frozen=True, kw_only=True):
     unscored: float | None = None
     """Share of sampled completions that have no reward."""
     seeds: SeedProbe | None = None
+    sleep: SleepProbe | None = None
     agreement: Agreement | None = None
     padding_gap: float | None = None
     """Largest |difference| of the trainer's log-probabilities of the same tokens in other batch shapes."""

@@ -35,6 +35,7 @@ GATES = (
     Gate(reward_gates.repeated_pattern, "does a repeated pattern collect a component again and again?", "any growth with repetitions will be found and used"),
     Gate(reward_gates.reward_shortcut, "can a wrong answer earn as much as the least right, untruncated one?", "then being right is not what is learned"),
     Gate(plan_gates.longest_batch, "does the longest possible micro-batch fit?", "a batch that does not fit comes sooner or later, often after hours"),
+    Gate(engine_gates.sleep_wake, "does the engine wake up as it fell asleep?", "greedy tokens under the same weights do not change; discarded weights or buffers give other ones"),
     Gate(token_gates.end_tokens, "are the tokens that end an answer declared?", "an undeclared end makes every completion run to the limit; 2 % strays are a confused model"),
     Gate(token_gates.seeds, "one seed the same rollout, two seeds different ones?", "else nothing can be repeated, or repeats are no independent evidence"),
     Gate(engine_gates.engine_agreement, "do engine and trainer give the same log-probabilities before any update?", "float32 agrees to 1e-9, a temperature of 0.7 for 1.0 gives 1e-2; bfloat16 kernels differ by about 1e-3"),

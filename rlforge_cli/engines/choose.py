@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 def require_engine(config: Config) -> None:
-    """Refuse an engine that is not there.
+    """Refuse an engine that is not there, or not for this device.
 
     Raises:
-        UserError: with the one that is.
+        UserError: with the way out.
     """
     if config.rollout.engine == "vllm":
-        raise UserError("rollout.engine = 'vllm': this version generates in process only; use --set rollout.engine=hf")
+        from rlforge_cli.devices import resolve_device
+        from rlforge_cli.engines.vllm_library import require_vllm
+
+        require_vllm(resolve_device(config.model.device))
 
 
 def make_engine(config: Config, policy: Policy) -> RolloutEngine:
@@ -29,6 +32,10 @@ def make_engine(config: Config, policy: Policy) -> RolloutEngine:
         UserError: not available, or it cannot run this model.
     """
     require_engine(config)
+    if config.rollout.engine == "vllm":
+        from rlforge_cli.engines.vllm import VLLMEngine
+
+        return VLLMEngine(policy, config)
     from rlforge_cli.engines.hf import HFEngine, unsupported_reason
 
     if reason := unsupported_reason(policy.backbone.config):

@@ -61,11 +61,14 @@ class HFEngine:
         self.graphed = None
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int
-    ) -> list[list[Completion]]:
+        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:  # fmt: skip
         """``n`` completions of each prompt; see the protocol. Batches hold about ``batch_size`` rows."""
         generator = torch.Generator().manual_seed(seed)
-        uniforms = torch.rand(len(prompts), n, params.max_tokens, generator=generator)
+        places = range(len(prompts)) if places is None else places
+        # a generator fills a tensor in order, so what a place gets does not depend on how many come after it
+        uniforms = torch.rand(max(places, default=-1) + 1, n, params.max_tokens, generator=generator)[list(places)]
         results: list[list[Completion]] = [[] for _ in prompts]
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         size = max(1, self.batch_size // n)

