@@ -6,12 +6,17 @@ import errno
 import importlib
 import os
 import sys
+import time
 
 import typer
 from typer.core import TyperGroup
 
 from rlforge_cli import __version__
+from rlforge_cli.distributed import place
 from rlforge_cli.errors import RunFailed, Terminated, UserError
+
+SECONDS_AFTER_THE_FIRST = 2.0
+"""A process that fails ends all others, so the one that says why goes first."""
 
 
 class InOrder(TyperGroup):
@@ -34,11 +39,18 @@ def show_version(value: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True, help="Print the version."),
 ) -> None:
-    pass
+    if place()[1] > 1 and context.invoked_subcommand not in SHARED:
+        raise UserError(
+            f"`rlforge {context.invoked_subcommand}` is the work of one process: start it without torchrun (only "
+            f"{' and '.join(SHARED)} share theirs)"
+        )
 
 
+SHARED = ("train", "eval")
+"""What several processes do together."""
 COMMANDS = (
     "plan", "smoke", "train", "eval", "doctor", "compare", "seeds", "rounds", "report", "audit", "grade",
     "ls", "show", "diff", "rm", "presets", "explain",
@@ -65,7 +77,10 @@ def main() -> None:
     try:
         app()
     except (UserError, RunFailed) as error:
-        print(f"rlforge: {' '.join(str(error).split())}", file=sys.stderr)
+        if place()[0] == 0:
+            print(f"rlforge: {' '.join(str(error).split())}", file=sys.stderr)
+        else:
+            time.sleep(SECONDS_AFTER_THE_FIRST)
         raise SystemExit(2 if isinstance(error, UserError) else 1) from None
     except Terminated:
         raise SystemExit(143) from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.errors import UserError
 from rlforge_cli.rollouts import Completion, RolloutEngine, SamplingParams
 from rlforge_cli.seeding import derive
@@ -50,20 +51,28 @@ def evaluate(
     seed: int = 0,
     chunk: int = 512,
     progress: Callable[[int], None] = lambda done: None,
+    ranks: Ranks = ALONE,
 ) -> list[Result]:
-    """``samples`` graded completions of each problem, problem by problem, in order.
+    """``samples`` graded completions of each problem, problem by problem, in order; shared out among ``ranks``.
 
     The seed of a problem's samples does not depend on the training seed, so every run is asked the same.
     ``progress`` is told the number of problems done, every ``chunk`` problems.
     """
     results: list[Result] = []
     for start in range(0, len(problems), chunk):
-        part = problems[start : start + chunk]
-        groups = engine.generate(
-            [encoder.encode(problem) for problem in part], n=samples, params=params, seed=derive(seed, "eval", start)
-        )
-        for problem, completions in zip(part, groups, strict=True):
-            results += [result(problem, c, task.grade(c.text, problem)) for c in completions]
+
+        def scored(part: Sequence[Problem], places: Sequence[int], first: int = start) -> list[list[Result]]:
+            groups = engine.generate(
+                [encoder.encode(problem) for problem in part], n=samples, params=params,
+                seed=derive(seed, "eval", first), places=places,
+            )  # fmt: skip
+            return [
+                [result(problem, c, task.grade(c.text, problem)) for c in completions]
+                for problem, completions in zip(part, groups, strict=True)
+            ]
+
+        for own in ranks.share_out(problems[start : start + chunk], scored):
+            results += own
         progress(min(len(problems), start + chunk))
     return results
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlforge_cli import checkpoint, difficulty
 from rlforge_cli.collapse import CollapseWatch
 from rlforge_cli.config import Config
+from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.engines.choose import make_engine, require_engine
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.run_dir import RunDir
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rlforge_cli.model import Policy
     from rlforge_cli.progress import Progress
     from rlforge_cli.prompts import PromptEncoder
-    from rlforge_cli.run_log import Writers
+    from rlforge_cli.run_log import Silent, Writers
     from rlforge_cli.tasks.base import Problem, Task
     from rlforge_cli.trainer import Trainer
 
@@ -31,8 +32,9 @@ def preflight(config: Config) -> None:
     """
     from transformers import AutoConfig
 
+    from rlforge_cli.devices import resolve_device
     from rlforge_cli.engines.hf import unsupported_reason
-    from rlforge_cli.model import load_pretrained, model_source, quiet_transformers, resolve_device
+    from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
     from rlforge_cli.rewards import check_reward
     from rlforge_cli.tasks.registry import load_task
 
@@ -42,14 +44,14 @@ def preflight(config: Config) -> None:
     require_engine(config)
     with quiet_transformers():
         architecture = load_pretrained(AutoConfig, model_source(config.model.path))
-    if reason := unsupported_reason(architecture):
+    if config.rollout.engine == "hf" and (reason := unsupported_reason(architecture)):
         raise UserError(f"model.path = {config.model.path!r}: the hf engine cannot decode it: {reason}")
 
 
 class Experiment:
     """A run in memory: its folder, its parts, and the loop around :meth:`Trainer.train_step`."""
 
-    def __init__(self, run: RunDir, config: Config) -> None:
+    def __init__(self, run: RunDir, config: Config, *, ranks: Ranks = ALONE) -> None:
         from rlforge_cli.prompts import PromptEncoder
         from rlforge_cli.rewards import check_reward
         from rlforge_cli.tasks.registry import load_task
@@ -57,14 +59,16 @@ class Experiment:
         check_reward(config.reward, config.rollout.max_tokens)
         self.run = run
         self.config = config
+        self.ranks = ranks
         self.task: Task = load_task(config.data)
         self.started = time.perf_counter()
-        policy = self._load_policy()
+        policy = self.ranks.together(self._load_policy)
+        ranks.copy_first(list(policy.trainable().values()))
         self.policy = policy
         self.encoder: PromptEncoder = PromptEncoder(
             policy.tokenizer, config.prompt, max_tokens=config.rollout.max_prompt_tokens
         )
-        self.trainer: Trainer = self._make_trainer()
+        self.trainer: Trainer = self.ranks.together(self._make_trainer, interruptible=False)
         self.best: dict[str, Any] = {"step": None, "val_accuracy": None}
 
     def _load_policy(self) -> Policy:
@@ -80,7 +84,7 @@ class Experiment:
         self.too_long = len(train) - len(self.problems)
         return Trainer(
             self.config, policy=self.policy, engine=make_engine(self.config, self.policy), task=self.task,
-            encoder=self.encoder, problems=self.problems,
+            encoder=self.encoder, problems=self.problems, ranks=self.ranks,
         )  # fmt: skip
 
     @property
@@ -95,14 +99,32 @@ class Experiment:
         self.trainer.optimizer.load_state_dict(tensors["optimizer"])
         self.trainer.load_state(state["trainer"])
         self.best = state["best"]
-        checkpoint.restore_set_aside(self.run.best)
+        self.ranks.in_first(lambda: checkpoint.restore_set_aside(self.run.best))
 
     def save_checkpoint(self, *, keep: int | None = None) -> Path:
-        return checkpoint.save(
-            self.run.checkpoints, self.trainer.step, write_model=self.policy.save,
-            tensors={"optimizer": self.trainer.optimizer.state_dict()},
-            state={"trainer": self.trainer.state(), "best": self.best}, keep=keep or self.config.checkpoint.keep,
+        """Written by the first rank, once all are seen to hold the same weights.
+
+        Raises:
+            RunFailed: they do not, or the disk is full.
+        """
+        self.require_equal_weights()
+        return self.ranks.in_first(
+            lambda: checkpoint.save(
+                self.run.checkpoints, self.trainer.step, write_model=self.policy.save,
+                tensors={"optimizer": self.trainer.optimizer.state_dict()},
+                state={"trainer": self.trainer.state(), "best": self.best}, keep=keep or self.config.checkpoint.keep,
+            )
         )  # fmt: skip
+
+    def require_equal_weights(self) -> None:
+        if self.ranks.size == 1:
+            return
+        found = self.ranks.gather(self.trainer.optimizer.fingerprint())
+        if unlike := [rank for rank, sums in enumerate(found) if sums != found[0]]:
+            raise RunFailed(
+                f"step {self.trainer.step}: the weights of process {unlike[0]} are not those of process 0, so nothing "
+                "was saved; continue from the last checkpoint with --resume, with one process if it happens again"
+            )
 
     def validate(self) -> dict[str, Any]:
         """Greedy accuracy on validation problems; a new best is published as ``best/`` (step 0 is the start model)."""
@@ -111,23 +133,24 @@ class Experiment:
 
         params = SamplingParams(
             max_tokens=self.config.eval.max_tokens or self.config.rollout.max_tokens, temperature=0.0,
-            stop=self.config.rollout.stop,
+            stop=self.config.rollout.stop, logprob_share=0.0,
         )  # fmt: skip
         results = evaluate(
-            self.trainer.engine, task=self.task, encoder=self.encoder, problems=self.validation, params=params
-        )
+            self.trainer.engine, task=self.task, encoder=self.encoder, problems=self.validation, params=params,
+            ranks=self.ranks,
+        )  # fmt: skip
         score = accuracy(results)
         if self.best["val_accuracy"] is None or score > self.best["val_accuracy"]:
             self.best = {"step": self.trainer.step, "val_accuracy": score}
             if self.trainer.step:
-                checkpoint.publish(self.run.best, self.policy.save)
+                self.ranks.in_first(lambda: checkpoint.publish(self.run.best, self.policy.save))
         return {
             "val_accuracy": score,
             "val_accuracy_strict": sum(r.correct_strict for r in results) / len(results),
             "val_length": sum(r.tokens for r in results) / len(results),
         }
 
-    def train(self, progress: Progress, writers: Writers) -> None:
+    def train(self, progress: Progress, writers: Writers | Silent) -> None:
         """All remaining steps; validation, checkpoints and samples as the configuration says.
 
         Raises:
@@ -163,14 +186,15 @@ class Experiment:
                 watch.see(record)
             if config.checkpoint.every and trainer.step % config.checkpoint.every == 0 and not trainer.finished:
                 self.save_checkpoint(keep=watch.keep() if watch is not None else None)
-                self.run.update_info(budget=trainer.budget, best=self.best)
+                if self.ranks.first:
+                    self.run.update_info(budget=trainer.budget, best=self.best)
             if trainer.skipped_in_a_row >= config.train.max_skipped:
                 raise RunFailed(skipped_reason(record, trainer.skipped_in_a_row))
 
     def finish(self) -> None:
         """The last checkpoint and ``final/``."""
         self.save_checkpoint()
-        checkpoint.publish(self.run.final, self.policy.save)
+        self.ranks.in_first(lambda: checkpoint.publish(self.run.final, self.policy.save))
 
 
 def skipped_reason(record: dict[str, Any], count: int) -> str:

@@ -10,10 +10,12 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rlforge_cli import checkpoint
 from rlforge_cli.config import Config
+from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.errors import RunFailed, Terminated, UserError
 from rlforge_cli.experiment import Experiment
 from rlforge_cli.lineage import refuse_finished
@@ -21,7 +23,7 @@ from rlforge_cli.output import note
 from rlforge_cli.progress import Progress
 from rlforge_cli.provenance import git_commit, now, versions
 from rlforge_cli.run_dir import RunDir
-from rlforge_cli.run_log import Writers
+from rlforge_cli.run_log import Silent, Writers
 
 
 @contextlib.contextmanager
@@ -42,8 +44,10 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
-    """Run (or continue) to the end, whatever the end is; run.json always says which.
+def execute(
+    run: RunDir, config: Config, *, resume: bool = False, quiet: bool = False, ranks: Ranks = ALONE
+) -> dict[str, Any]:
+    """Run (or continue) to the end, whatever the end is; run.json always says which. The first rank does the writing.
 
     Returns:
         The JSON object of `rlforge train`.
@@ -52,32 +56,42 @@ def execute(run: RunDir, config: Config, *, resume: bool = False, quiet: bool = 
         UserError: found before the first step; RunFailed: the run itself failed; KeyboardInterrupt, Terminated.
     """
     try:
-        return _execute(run, config, resume=resume, quiet=quiet)
+        return _execute(run, config, resume=resume, quiet=quiet, ranks=ranks)
     except UserError:
         # bad input that shows only with the model at hand: as if the run had never been started
-        if not run.is_locked() and not any(record["step"] > 0 for record in run.metrics()):
+        if ranks.first and not run.is_locked() and not any(record["step"] > 0 for record in run.metrics()):
             shutil.rmtree(run.path, ignore_errors=True)
         raise
 
 
-def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool) -> dict[str, Any]:
-    with run.writing(), terminable():
-        if resume:  # under the lock: another process may have finished the run since it was looked at
-            refuse_finished(run, config)
-        mark_running(run)
+def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool, ranks: Ranks) -> dict[str, Any]:
+    with contextlib.ExitStack() as held:
+
+        def claim() -> None:
+            held.enter_context(run.writing())
+            if resume:  # under the lock: another process may have finished the run since it was looked at
+                refuse_finished(run, config)
+            mark_running(run)
+
+        ranks.in_first(claim)
+        if ranks.size == 1:  # several have handlers of their own
+            held.enter_context(terminable())
         experiment = None
-        writers = None
+        writers: Writers | Silent | None = None
         begin = time.perf_counter()
         try:
-            with checkpoint.clean_start(run.checkpoints) as left:
-                pass
-            experiment = Experiment(run, config)
+            left, path = ranks.in_first(lambda: look_at_checkpoints(run))
+            experiment = Experiment(run, config, ranks=ranks)
             done = 0
-            if resume and (path := checkpoint.last_checkpoint(run.checkpoints)) is not None:
+            if resume and path is not None:
                 experiment.restore(path)
                 done = experiment.trainer.step
-            writers = Writers(run, config)
-            run.update_info(device=device_name(experiment.policy.device), **experiment_facts(experiment))
+            writers = ranks.together(lambda: Writers(run, config) if ranks.first else Silent())
+            devices = ranks.gather(device_name(experiment.policy.device))
+            if ranks.first:
+                facts = experiment_facts(experiment)
+                run.update_info(device=devices[0], processes=ranks.size, devices=devices, **facts)
+            quiet = quiet or not ranks.first
             with Progress(run.id, total=config.train.steps, done=done, quiet=quiet) as progress:
                 for path in left:
                     progress.note(f"warning: {path} is an incomplete checkpoint of an interrupted save; removed")
@@ -87,11 +101,13 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool) -> dict[
             experiment.finish()
         except (KeyboardInterrupt, Terminated):
             saved = save_if_whole(experiment, run)
-            record_end(run, "interrupted", f"stopped by a signal; {saved}", experiment)
-            note(f"{run.id} interrupted; {saved}; continue with: rlforge train --resume {run.id}")
+            if ranks.first:
+                record_end(run, "interrupted", f"stopped by a signal; {saved}", experiment)
+                note(f"{run.id} interrupted; {saved}; continue with: rlforge train --resume {run.id}")
             raise
         except BaseException as error:
-            record_end(run, "failed", f"{type(error).__name__}: {error}"[:2000], experiment)
+            if ranks.first:
+                record_end(run, "failed", f"{type(error).__name__}: {error}"[:2000], experiment)
             if isinstance(error, OSError):
                 raise RunFailed(
                     f"{run.path}: {error.strerror or error}; the run can be continued with --resume"
@@ -103,8 +119,16 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool) -> dict[
                     writers.close()
             if experiment is not None:
                 experiment.trainer.engine.close()
-        run.update_info(status="completed", finished=now(), reason=None, **totals(experiment))
+        if ranks.first:
+            run.update_info(status="completed", finished=now(), reason=None, **totals(experiment))
     return report(run, wall_s=time.perf_counter() - begin)
+
+
+def look_at_checkpoints(run: RunDir) -> tuple[list[Path], Path | None]:
+    """What interrupted saves left (removed now), and the newest complete checkpoint."""
+    with checkpoint.clean_start(run.checkpoints) as left:
+        pass
+    return left, checkpoint.last_checkpoint(run.checkpoints)
 
 
 def record_end(run: RunDir, status: str, reason: str, experiment: Experiment | None) -> None:

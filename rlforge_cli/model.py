@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rlforge_cli.devices import resolve_device
 from rlforge_cli.errors import UserError
 from rlforge_cli.fused_norm import fuse_norms
 from rlforge_cli.grpo.batch import Batch
@@ -48,12 +49,16 @@ class Policy:
         self.packs = can_pack(self.backbone)
         """Whether batches for :meth:`logprobs` may be packed."""
         if reference is not None:
-            can_pack(self.reference.get_decoder())
+            can_pack(self.reference_decoder)
         self.parameter_count = sum(p.numel() for p in model.parameters())
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def reference_decoder(self) -> Any:
+        return self.reference.get_decoder()
 
     @property
     def has_reference(self) -> bool:
@@ -83,9 +88,8 @@ class Policy:
             if self.is_adapter:
                 with self.model.disable_adapter():
                     return self.logprobs(batch, temperature=temperature)[0]
-            decoder = self.reference.get_decoder()
             weight = self.reference.get_output_embeddings().weight
-            return completion_logprobs(decoder, weight, batch, temperature)[0]
+            return completion_logprobs(self.reference_decoder, weight, batch, temperature)[0]
 
     def load_weights(self, folder: Path) -> None:
         """Take over the weights that :meth:`save` wrote, in place (the reference stays as it is)."""
@@ -131,23 +135,6 @@ def declared_end_ids(model: Any, tokenizer: Any) -> list[int]:
     if not ends:
         raise UserError("the model declares no end token (eos_token_id): every completion would count as truncated")
     return sorted(ends)
-
-
-def resolve_device(name: str) -> torch.device:
-    """``auto`` is cuda where there is one.
-
-    Raises:
-        UserError: not a device, or not there.
-    """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"model.device = {name!r}: not a device; use auto, cpu or cuda") from None
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise UserError(f"model.device = {name!r}: no such CUDA device here; use --set device=cpu")
-    return device
 
 
 def model_source(path: str) -> str:
@@ -207,6 +194,8 @@ def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
 
     source = model_source(path or config.path)
     device = resolve_device(config.device)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # graphs and libraries take the current one
     adapter = Path(source) / "adapter_config.json"
     base_source = model_source(config.path) if adapter.is_file() else source
     kwargs: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}

@@ -18,6 +18,7 @@ from rlforge_cli.errors import UserError
 
 if TYPE_CHECKING:
     from rlforge_cli.config import OptimizerConfig
+    from rlforge_cli.distributed import Ranks
 
 
 def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -83,6 +84,23 @@ class MasterAdamW:
         """Global L2 norm of the summed gradient; 0 when there is none."""
         grads = [master.grad for master in self.masters.values() if master.grad is not None]
         return float(torch.nn.utils.get_total_norm(grads)) if grads else 0.0
+
+    def sum_gradients(self, ranks: Ranks) -> None:
+        """Over all ranks, in the masters' precision; a weight without a gradient in any of them keeps none."""
+        if ranks.size == 1:
+            return
+        known = ranks.gather({name for name, master in self.masters.items() if master.grad is not None})
+        anywhere = [master for name, master in self.masters.items() if any(name in names for names in known)]
+        for master in anywhere:
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+        ranks.add_up([master.grad for master in anywhere if master.grad is not None])
+
+    def fingerprint(self) -> list[int]:
+        """Of the weights as the optimizer keeps them: a sum of the bits of each, equal where they are equal."""
+        whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+        sums = [m.detach().view(whole[m.element_size()]).sum(dtype=torch.int64) for m in self.masters.values()]
+        return torch.stack(sums).tolist()
 
     def step(self, *, grad_norm: float) -> float:
         """Clip, take one update, and give the share of weights whose stored value changed.

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from rlforge_cli.grpo.batch import micro_batches
+
+if TYPE_CHECKING:
+    from rlforge_cli.rollouts import Collected
+
+LAUNCH_OVERHEAD = {"cpu": 128, "cuda": 1024}
+"""What one more micro-batch costs, in token positions: below that, padding is cheaper."""
 
 
 class Row:
@@ -29,6 +38,29 @@ class Row:
     @property
     def length(self) -> int:
         return len(self.prompt) + len(self.completion)
+
+
+def trained_rows(
+    collected: Collected, advantages: Sequence[Sequence[float]], *, mask_truncated: bool = False
+) -> list[list[Row]]:
+    """The rows to train on, kept group by kept group; ``advantages`` are of all generated groups."""
+    kept = {id(group) for group in collected.kept}
+    return [
+        [
+            Row(group.prompt_ids, c.completion_ids, advantage, c.sampling_logprobs)
+            for c, advantage in zip(group.completions, values, strict=True)
+            if not (mask_truncated and c.truncated)
+        ]
+        for group, values in zip(collected.generated, advantages, strict=True)
+        if id(group) in kept
+    ]
+
+
+def cut(rows: Sequence[Row], *, size: int, packed: bool, device_type: str) -> list[list[int]]:
+    """Indices of ``rows``, micro-batch by micro-batch; packed ones keep neighbours, who share their prompt."""
+    if packed:
+        return [list(range(start, min(start + size, len(rows)))) for start in range(0, len(rows), size)]
+    return micro_batches([row.length for row in rows], size=size, overhead=LAUNCH_OVERHEAD.get(device_type, 0))
 
 
 def padded(rows: Sequence[Tensor], *, like: Tensor) -> Tensor:

@@ -11,6 +11,16 @@ from rlforge_cli.run_dir import LineWriter, RunDir
 from rlforge_cli.sinks import open_sinks
 
 
+class Silent:
+    """In the place of :class:`Writers` where another process writes."""
+
+    def metrics(self, record: dict[str, Any]) -> None: ...
+
+    def rollouts(self, step: int, collected: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Writers:
     """The run's line files and sinks."""
 

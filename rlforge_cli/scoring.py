@@ -11,6 +11,7 @@ import msgspec
 
 from rlforge_cli import settings
 from rlforge_cli.config import Config
+from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.errors import UserError, nearest
 from rlforge_cli.lineage import run_config
 from rlforge_cli.run_dir import RunDir, json_line, write_json
@@ -96,8 +97,9 @@ def score(
     repeat: int = 1,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    ranks: Ranks = ALONE,
 ) -> tuple[dict[str, Any], list[Any]]:
-    """The summary and the per-problem results.
+    """The summary and the per-problem results; the problems are shared out among ``ranks``.
 
     With ``repeat`` 2 the same is scored again, in other batches: the A/A check.
 
@@ -123,7 +125,7 @@ def score(
         )
     task = load_task(config.data)
     model = msgspec.structs.replace(config.model, reference=False, gradient_checkpointing=False)
-    policy = load_policy(model, path=subject.path)
+    policy = ranks.together(lambda: load_policy(model, path=subject.path))
     encoder = PromptEncoder(policy.tokenizer, config.prompt, max_tokens=config.rollout.max_prompt_tokens)
     problems = task.problems(wanted)
     problems = problems[:limit] if limit else problems
@@ -133,7 +135,8 @@ def score(
         stop=config.rollout.stop, logprob_share=0.0,
     )  # fmt: skip
     longest = msgspec.structs.replace(config.eval, max_tokens=params.max_tokens)  # an engine makes room for that
-    engine = make_engine(msgspec.structs.replace(config, eval=longest), policy)
+    config_of_engine = msgspec.structs.replace(config, eval=longest)
+    engine = ranks.together(lambda: make_engine(config_of_engine, policy), interruptible=False)
     total = repeat * len(problems)
 
     def run(index: int) -> list[Any]:
@@ -149,6 +152,7 @@ def score(
             seed=seed,
             chunk=chunk,
             progress=lambda done: progress(index * len(problems) + done, total),
+            ranks=ranks,
         )
 
     try:

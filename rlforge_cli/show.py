@@ -198,14 +198,14 @@ def show_value(value: object) -> str:
 
 
 @contextlib.contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal's stderr; silent elsewhere."""
+def bar(title: str, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal's stderr; silent elsewhere, and unless ``shown``."""
     console = output.make_console(sys.stderr)
-    if not console.is_terminal:
+    if not (console.is_terminal and shown):
         yield lambda done, total: None
         return
     from rich.progress import Progress as Bar
 
-    with Bar(console=console, transient=True) as shown:
-        task = shown.add_task(title, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+    with Bar(console=console, transient=True) as live:
+        task = live.add_task(title, total=None)
+        yield lambda done, total: live.update(task, completed=done, total=total)

@@ -45,6 +45,27 @@ def rollout_metrics(collected: Collected, advantages: Sequence[Sequence[float]])
     }
 
 
+def update_metrics(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of one update, from each rank's sums over its trained tokens: means over the tokens of all.
+
+    Each part has tokens_in_loss, loss (the rank's share of it: they add up) and sampling_diff_max (of which the largest
+    counts); kl_ref is over kl_ref_tokens where those are given.
+    """
+    sums: dict[str, float] = {}
+    for part in parts:
+        for key, value in part.items():
+            known = sums.get(key)
+            if known is None:
+                sums[key] = value
+            elif key != "sampling_diff_max":
+                sums[key] = known + value
+            elif not known >= value and known == known:  # a NaN stays
+                sums[key] = value
+    tokens = max(1.0, sums.pop("tokens_in_loss"))
+    of = {"loss": 1.0, "sampling_diff_max": 1.0, "kl_ref": max(1.0, sums.pop("kl_ref_tokens", tokens))}
+    return {key: value / of.get(key, tokens) for key, value in sums.items()}
+
+
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 

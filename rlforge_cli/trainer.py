@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 
 from rlforge_cli.config import Config, groups_per_round
+from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.grpo.advantages import group_advantages
-from rlforge_cli.grpo.batch import Batch, make_batch, micro_batches
+from rlforge_cli.grpo.batch import Batch, make_batch
 from rlforge_cli.grpo.correction import importance_weights, over_reported, reported_tokens, sampling_metrics
 from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
 from rlforge_cli.rewards import score
 from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect
-from rlforge_cli.rows import Row, padded, padded_sampling
+from rlforge_cli.rows import Row, cut, padded, padded_sampling, trained_rows
 from rlforge_cli.seeding import ProblemOrder, derive
-from rlforge_cli.step_metrics import rollout_metrics
+from rlforge_cli.step_metrics import rollout_metrics, update_metrics
 
 if TYPE_CHECKING:
     from rlforge_cli.model import Policy
@@ -28,18 +29,15 @@ if TYPE_CHECKING:
     from rlforge_cli.tasks.base import Problem, Task
 
 
-LAUNCH_OVERHEAD = {"cpu": 128, "cuda": 1024}
-"""What one more micro-batch costs, in token positions: below that, padding is cheaper."""
-
-
 class Trainer:
     """Everything a run holds in memory; what must survive a resume is :meth:`state`."""
 
     def __init__(
         self, config: Config, *, policy: Policy, engine: RolloutEngine, task: Task, encoder: PromptEncoder,
-        problems: Sequence[Problem],
+        problems: Sequence[Problem], ranks: Ranks = ALONE,
     ) -> None:  # fmt: skip
         self.config = config
+        self.ranks = ranks
         self.policy = policy
         self.engine = engine
         self.task = task
@@ -54,6 +52,8 @@ class Trainer:
             top_k=config.rollout.top_k, stop=config.rollout.stop, logprob_share=config.rollout.logprob_share,
         )  # fmt: skip
         self.step = 0
+        self.cursor = 0
+        """Problems drawn for the steps done; a rollout under way has drawn more."""
         self.skipped_in_a_row = 0
         self.budget = {"completions_generated": 0, "completions_trained": 0, "tokens_generated": 0}
         self.between_steps = True
@@ -63,14 +63,14 @@ class Trainer:
         """Counters of a checkpoint; all randomness derives from the seed and these."""
         return {
             "step": self.step,
-            "cursor": self.order.cursor,
+            "cursor": self.cursor,
             "skipped_in_a_row": self.skipped_in_a_row,
             "budget": self.budget,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
-        self.order.cursor = state["cursor"]
+        self.order.cursor = self.cursor = state["cursor"]
         self.skipped_in_a_row = state["skipped_in_a_row"]
         self.budget = dict(state["budget"])
 
@@ -87,7 +87,7 @@ class Trainer:
         """One rollout and its updates; the metrics of the step."""
         begin = time.perf_counter()
         step = self.step + 1
-        torch.manual_seed(derive(self.config.train.seed, "dropout", step))
+        torch.manual_seed(derive(self.config.train.seed, "dropout", step) + self.ranks.rank)
         collected = self.rollout(step)
         advantages = [self.advantages(group) for group in collected.generated]
         record = rollout_metrics(collected, advantages)
@@ -102,6 +102,7 @@ class Trainer:
         synced = time.perf_counter()
 
         self.step = step
+        self.cursor = self.order.cursor
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if record["skipped"] else 0
         self.budget["completions_generated"] += sum(len(group.completions) for group in collected.generated)
         self.budget["completions_trained"] += sum(len(group.completions) for group in collected.kept)
@@ -132,9 +133,13 @@ class Trainer:
         )  # fmt: skip
 
     def sample_groups(self, problems: Sequence[Problem], *, seed: int) -> list[RolloutGroup]:
+        """One group a problem, in order; each rank samples and grades its share of them, and knows all."""
+        return self.ranks.share_out(problems, lambda part, places: self.own_groups(part, places, seed=seed))
+
+    def own_groups(self, problems: Sequence[Problem], places: Sequence[int], *, seed: int) -> list[RolloutGroup]:
         prompts = [self.encoder.encode(problem) for problem in problems]
         size = self.config.rollout.group_size
-        generated = self.engine.generate(prompts, n=size, params=self.params, seed=seed)
+        generated = self.engine.generate(prompts, n=size, params=self.params, seed=seed, places=places)
         flat = [(problem, c) for problem, group in zip(problems, generated, strict=True) for c in group]
         grades = [self.task.grade(completion.text, problem) for problem, completion in flat]
         scores = score(
@@ -152,33 +157,21 @@ class Trainer:
         rewards = torch.tensor([group.rewards], dtype=torch.float64)
         return group_advantages(rewards, std=self.config.grpo.advantage_std)[0].tolist()
 
-    def rows(self, collected: Collected, advantages: Sequence[Sequence[float]]) -> list[list[Row]]:
-        """The trained rows, group by group."""
-        kept = {id(group) for group in collected.kept}
-        masks = self.config.grpo.mask_truncated
-        return [
-            [
-                Row(group.prompt_ids, c.completion_ids, advantage, c.sampling_logprobs)
-                for c, advantage in zip(group.completions, values, strict=True)
-                if not (masks and c.truncated)
-            ]
-            for group, values in zip(collected.generated, advantages, strict=True)
-            if id(group) in kept
-        ]
-
     def update(self, collected: Collected, advantages: Sequence[Sequence[float]]) -> dict[str, Any]:
         """``updates`` optimizer steps on the kept groups; a step without signal or with a bad gradient is skipped."""
-        groups = self.rows(collected, advantages)
-        rows = [row for group in groups for row in group]
-        record: dict[str, Any] = {"skipped": True, "tokens_in_loss": sum(len(row.completion) for row in rows)}
-        if not rows:
+        groups = trained_rows(collected, advantages, mask_truncated=self.config.grpo.mask_truncated)
+        tokens = sum(len(row.completion) for group in groups for row in group)
+        record: dict[str, Any] = {"skipped": True, "tokens_in_loss": tokens}
+        if not any(groups):
             return record
         updates = min(self.config.grpo.updates, len(groups))
-        if updates > 1:
-            self.keep_old_logprobs(rows)
         per_update = math.ceil(len(groups) / updates)
         parts = [groups[start : start + per_update] for start in range(0, len(groups), per_update)]
-        records = [self.one_update([row for group in part for row in group]) for part in parts]
+        rows = [[row for group in part for row in group] for part in parts if any(part)]
+        if updates > 1:
+            own = [row for part in rows for row in self.own(part)]
+            self.ranks.together(lambda: self.keep_old_logprobs(own), interruptible=False)
+        records = [self.one_update(part) for part in rows]
         for key in dict.fromkeys(key for r in records for key in r):
             values = [r[key] for r in records if key in r]
             record[key] = max(values) if key == "sampling_diff_max" else sum(values) / len(values)
@@ -186,13 +179,13 @@ class Trainer:
         record["lr"] = records[-1]["lr"]
         return record
 
+    def own(self, rows: Sequence[Row]) -> list[Row]:
+        """This rank's share of an update's rows: neighbours, so that few prompts are in two shares."""
+        return [rows[i] for i in self.ranks.stretch([row.length for row in rows])]
+
     def micro_batches(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Indices of ``rows``, micro-batch by micro-batch; packed ones keep neighbours, who share their prompt."""
-        if self.policy.packs:
-            size = self.config.train.micro_batch_size
-            return [list(range(start, min(start + size, len(rows)))) for start in range(0, len(rows), size)]
-        overhead = LAUNCH_OVERHEAD.get(self.policy.device.type, 0)
-        return micro_batches([row.length for row in rows], size=self.config.train.micro_batch_size, overhead=overhead)
+        size = self.config.train.micro_batch_size
+        return cut(rows, size=size, packed=self.policy.packs, device_type=self.policy.device.type)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
         return make_batch([row.prompt for row in rows], [row.completion for row in rows], packed=self.policy.packs)
@@ -207,28 +200,14 @@ class Trainer:
                     rows[index].old = logprobs[place, : len(rows[index].completion)].clone()
 
     def one_update(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Gradients over micro-batches, then one optimizer step; metrics are means over the trained tokens."""
-        grpo = self.config.grpo
+        """Gradients over all ranks, then one optimizer step, the same in each; metrics are means over the tokens."""
         tokens = sum(len(row.completion) for row in rows)
         constant = len(rows) * self.config.rollout.max_tokens
-        denominator = {"sequence": sum(bool(r.completion) for r in rows), "token": tokens, "constant": constant}
-        sums: dict[str, Tensor] = {}
-        worst = torch.zeros((), device=self.policy.device)
-        loss_sum = torch.zeros((), device=self.policy.device)
-        for indices in self.micro_batches(rows):
-            part = [rows[i] for i in indices]
-            loss, metrics, gap = self.micro_loss(part, denominator=denominator[grpo.aggregation])
-            loss.backward()
-            loss_sum += loss.detach()
-            worst = torch.maximum(worst, gap)
-            for key, value in metrics.items():
-                weighted = value * metrics["tokens_in_loss"] if key != "tokens_in_loss" else value
-                sums[key] = sums[key] + weighted if key in sums else weighted
-        count = sums.pop("tokens_in_loss").clamp(min=1)
-        record = {key: float(value / count) for key, value in sums.items()}
-        if self.policy.has_reference and self.reference_stride > 1:
-            record["kl_ref"] = self.sampled_kl(rows[self.step % self.reference_stride :: self.reference_stride] or rows)
-        record = over_reported(record | {"loss": float(loss_sum), "sampling_diff_max": float(worst)})
+        denominators = {"sequence": sum(bool(r.completion) for r in rows), "token": tokens, "constant": constant}
+        denominator = denominators[self.config.grpo.aggregation]
+        sums = self.ranks.together(lambda: self.own_gradients(rows, denominator=denominator), interruptible=False)
+        record: dict[str, Any] = over_reported(update_metrics(self.ranks.gather(sums)))
+        self.optimizer.sum_gradients(self.ranks)
         record["grad_norm"] = self.optimizer.grad_norm()
         # a NaN anywhere in the loss or the gradient refuses the step: the weights stay as they are
         record["skipped"] = not (math.isfinite(record["grad_norm"]) and math.isfinite(record["loss"])) or tokens == 0
@@ -240,13 +219,33 @@ class Trainer:
         record["weights_changed_fraction"] = self.optimizer.step(grad_norm=record["grad_norm"])
         return record
 
+    def own_gradients(self, rows: Sequence[Row], *, denominator: float) -> dict[str, float]:
+        """Those of this rank's share of ``rows``, over micro-batches; its metrics as sums over its trained tokens."""
+        own = self.own(rows)
+        worst = torch.zeros((), device=self.policy.device)
+        sums = {"loss": worst, "tokens_in_loss": worst}  # also where there are no rows
+        for indices in self.micro_batches(own):
+            loss, metrics, gap = self.micro_loss([own[i] for i in indices], denominator=denominator)
+            loss.backward()
+            worst = torch.maximum(worst, gap)
+            weighted = {key: value * metrics["tokens_in_loss"] for key, value in metrics.items()}
+            for key, value in (weighted | {"loss": loss.detach(), "tokens_in_loss": metrics["tokens_in_loss"]}).items():
+                sums[key] = sums[key] + value if key in sums else value
+        sums["sampling_diff_max"] = worst
+        values = torch.stack([value.double() for value in sums.values()]).tolist()  # waits for the device once
+        record = dict(zip(sums, values, strict=True))
+        if self.policy.has_reference and self.reference_stride > 1:
+            chosen = rows[self.step % self.reference_stride :: self.reference_stride] or rows
+            record |= self.sampled_kl([row for row in chosen if row.current is not None])
+        return record
+
     @property
     def reference_stride(self) -> int:
         """The reference reads every so manieth completion: all of them where the KL is in the loss."""
         return 1 if self.config.grpo.kl_coef else max(1, round(1 / self.config.model.reference_share))
 
-    def sampled_kl(self, rows: Sequence[Row]) -> float:
-        """kl_ref over some of the completions, from the forward passes that the loss has made."""
+    def sampled_kl(self, rows: Sequence[Row]) -> dict[str, float]:
+        """kl_ref summed over some of the completions, from the forward passes that the loss has made; their tokens."""
         total, tokens = 0.0, 0
         for indices in self.micro_batches(rows):
             part = [rows[i] for i in indices]
@@ -256,7 +255,7 @@ class Trainer:
             mask = batch.completion_mask.to(reference.device)
             total += float((kl_estimate(current, reference) * mask).sum())
             tokens += sum(len(row.completion) for row in part)
-        return total / tokens
+        return {"kl_ref": total, "kl_ref_tokens": tokens}
 
     def micro_loss(self, rows: Sequence[Row], *, denominator: float) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Loss of one micro-batch as its share of the whole batch's, metrics, and the largest engine-trainer gap."""

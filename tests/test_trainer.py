@@ -129,8 +129,8 @@ def test_without_correction_what_the_engine_reports_changes_no_gradient():
 class Shifted(HFEngine):
     """Reports log-probabilities that are off by half a nat, and for every other group none at all."""
 
-    def generate(self, prompts, *, n, params, seed):
-        groups = super().generate(prompts, n=n, params=params, seed=seed)
+    def generate(self, prompts, *, n, params, seed, places=None):
+        groups = super().generate(prompts, n=n, params=params, seed=seed, places=places)
         return [
             [
                 msgspec.structs.replace(
@@ -362,6 +362,24 @@ def test_a_budget_of_completions_ends_the_run(steps, limit, expected):
         trainer.train_step()
     assert trainer.step == expected
     assert trainer.budget["completions_generated"] == expected * 16
+
+
+def test_a_rollout_under_way_is_no_part_of_the_state():
+    trainer = make_trainer(configuration())
+    trainer.train_step()
+    state = trainer.state()
+    trainer.rollout(2)
+    assert trainer.state() == state
+    assert state["cursor"] == 4
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+def test_an_update_whose_rows_are_all_masked_is_left_out(updates):
+    engine = ScriptedEngine(lambda call, group, sample: [sample, 16] if group < 2 else [sample] * 8)
+    config = configuration(grpo={"mask_truncated": True, "updates": updates})
+    trainer = make_trainer(config, engine=engine, task=PaysOddSamples())
+    record = trainer.train_step()
+    assert (record["tokens_in_loss"], trainer.optimizer.updates) == (16, 1)
 
 
 def test_state_is_enough_to_continue_exactly():

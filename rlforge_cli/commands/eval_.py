@@ -35,6 +35,7 @@ def eval_(
 ) -> None:
     """Score a run or a model on held-out problems: pass@1 with its interval, pass@k, strict and flexible extraction."""
     from rlforge_cli import output, scoring, show
+    from rlforge_cli.distributed import joined
     from rlforge_cli.errors import UserError
 
     if greedy and (temperature or samples > 1):
@@ -44,12 +45,18 @@ def eval_(
     if temperature is None:
         temperature = 1.0 if samples > 1 else 0.0
     words = [*(sets or []), *([f"data.task={task}"] if task else [])]
-    chosen = scoring.find_subject(subject, runs_folder(runs_dir), checkpoint=checkpoint, preset=preset, sets=words)
-    with show.bar(f"eval {chosen.label}") as progress:
-        summary, results = scoring.score(
-            chosen, split=split, samples=samples, temperature=temperature, max_tokens=max_tokens, limit=limit, k=k,
-            repeat=repeat, seed=seed, progress=progress,
-        )  # fmt: skip
+    folder = runs_folder(runs_dir)
+    with joined() as ranks:
+        chosen = ranks.in_first(
+            lambda: scoring.find_subject(subject, folder, checkpoint=checkpoint, preset=preset, sets=words)
+        )
+        with show.bar(f"eval {chosen.label}", shown=ranks.first) as progress:
+            summary, results = scoring.score(
+                chosen, split=split, samples=samples, temperature=temperature, max_tokens=max_tokens, limit=limit, k=k,
+                repeat=repeat, seed=seed, progress=progress, ranks=ranks,
+            )  # fmt: skip
+    if not ranks.first:
+        return
     name = scoring.eval_name(chosen, split=split, samples=samples, task=task)
     if limit:
         name += f"-first{limit}"
