@@ -101,7 +101,7 @@ def test_completions_set_the_prompts():
         (["log.sinks=tensorbord"], "tensorboard"),
         (["sampling_correction=token-mask", "top_p=0.8"], r"sampling_correction.*rollout\.top_p = 0\.8.*top_p=1"),
         (["sampling_correction=sequence-truncate", "top_k=20"], r"rollout\.top_k = 20.*sampling_correction=off"),
-        (["sampling_correction=token-mask", "engine=vllm", "logprob_share=0.5"], r"rollout\.logprob_share = 0\.5.*logprob_share=1"),
+        (["sampling_correction=token-mask", "engine=vllm"], r"rollout\.logprob_share = 0\.125.*logprob_share=1"),
         (["sampling_cap=1"], "sampling_cap"),
         (["sampling_correction=token"], "token-mask"),
     ],
