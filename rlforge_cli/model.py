@@ -19,7 +19,7 @@ from rlforge_cli.fused_norm import fuse_norms
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
-from rlforge_cli.packed_attention import can_pack, packed_hidden
+from rlforge_cli.packed_attention import enable_packing, packed_hidden
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
@@ -46,10 +46,10 @@ class Policy:
         self.cache_keyword = "cache" if "cache" in named else "past_key_values"
         self.is_adapter = causal is not model
         self.end_ids = declared_end_ids(causal, tokenizer)
-        self.packs = can_pack(self.backbone)
+        self.packs = enable_packing(self.backbone)
         """Whether batches for :meth:`logprobs` may be packed."""
         if reference is not None:
-            can_pack(self.reference_decoder)
+            enable_packing(self.reference_decoder)
         self.parameter_count = sum(p.numel() for p in model.parameters())
 
     @property

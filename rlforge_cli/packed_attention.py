@@ -37,8 +37,8 @@ def attention(
     return flat.view(1, query.shape[2], heads, width), None
 
 
-def can_pack(decoder: Any) -> bool:
-    """Prepare a decoder for :func:`packed_hidden`; False where padded rows are right.
+def enable_packing(decoder: Any) -> bool:
+    """Make a decoder ready for :func:`packed_hidden`; False where padded rows are better.
 
     On a CPU time follows the tokens. A GPU's step is bound by launches and by attention on whole rows, and packing
     adds to both.
