@@ -74,7 +74,7 @@ class Experiment:
     def _load_policy(self) -> Policy:
         from rlforge_cli.model import load_policy
 
-        return load_policy(self.config.model)
+        return load_policy(self.config.model, seed=self.config.train.seed)
 
     def _make_trainer(self) -> Trainer:
         from rlforge_cli.trainer import Trainer

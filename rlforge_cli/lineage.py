@@ -131,6 +131,7 @@ def resumed(name: str, runs_dir: Path, *, sets: Sequence[str] = ()) -> tuple[Run
     """
     run = RunDir.find(name, runs_dir)
     config = run_config(run)
+    before = config.train.steps
     for text in sets:
         key, value = settings.parse_set(text)
         if key != "train.steps":
@@ -146,7 +147,15 @@ def resumed(name: str, runs_dir: Path, *, sets: Sequence[str] = ()) -> tuple[Run
     refuse_finished(run, config)
     if sets:
         run.write_config(msgspec.to_builtins(config))
+        run.update_info(changes=with_steps(run.info().get("changes") or [], before=before, after=config.train.steps))
     return run, config
+
+
+def with_steps(changes: Sequence[dict[str, Any]], *, before: int, after: int) -> list[dict[str, Any]]:
+    """The recorded changes of a run that was to take ``before`` steps and now takes ``after``."""
+    first = next((c["from"] for c in changes if c.get("key") == "train.steps"), before)
+    others = [c for c in changes if c.get("key") != "train.steps"]
+    return others if first == after else [*others, {"key": "train.steps", "from": first, "to": after}]
 
 
 def refuse_finished(run: RunDir, config: Config) -> None:

@@ -20,6 +20,7 @@ from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
 from rlforge_cli.packed_attention import enable_packing, packed_hidden
+from rlforge_cli.seeding import derive
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
@@ -184,8 +185,10 @@ def load_tokenizer(source: str) -> Any:
     return tokenizer
 
 
-def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
+def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) -> Policy:
     """Load what ``config`` describes; ``path`` (a run's artifact) takes the place of ``config.path``.
+
+    A new adapter's A is drawn from ``seed``.
 
     Raises:
         UserError: see :func:`model_source`; or a model that the in-process engine cannot run.
@@ -211,7 +214,7 @@ def load_policy(config: ModelConfig, *, path: str | None = None) -> Policy:
         reference = copy.deepcopy(model).eval().requires_grad_(False) if config.reference else None
         model.requires_grad_(True)
     else:
-        model = with_adapter(model, config, adapter.parent if adapter.is_file() else None)
+        model = with_adapter(model, config, adapter.parent if adapter.is_file() else None, seed=seed)
         reference = None
     if config.gradient_checkpointing:
         recompute_activations(model)
@@ -254,7 +257,7 @@ def without_peft_notes() -> Iterator[None]:
 
 
 @without_peft_notes()
-def with_adapter(model: Any, config: ModelConfig, saved: Path | None) -> Any:
+def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: int = 0) -> Any:
     """``model`` frozen, with a new LoRA adapter (B = 0: it starts as the base) or a saved one."""
     from peft import LoraConfig, PeftModel, get_peft_model
 
@@ -274,7 +277,9 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None) -> Any:
         r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, bias="none",
         target_modules=list(config.lora_targets), task_type="CAUSAL_LM",
     )  # fmt: skip
-    return get_peft_model(model, lora)
+    with torch.random.fork_rng():  # peft draws A on the device, from torch's global generators
+        torch.manual_seed(derive(seed, "adapter"))
+        return get_peft_model(model, lora)
 
 
 @contextlib.contextmanager

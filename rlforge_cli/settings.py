@@ -6,6 +6,7 @@ The schema's type decides what a text means, never its look: ``run.name=1e3`` is
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -113,7 +114,9 @@ def typed(text: str, hint: Any, *, where: str) -> Any:
         raise UserError(f"{where}={text}: expected a whole number, such as 8")
     if hint is float:
         if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text.strip()):
-            return float(text)
+            if math.isfinite(value := float(text)):
+                return value
+            raise UserError(f"{where}={text[:40]}: too large")
         raise UserError(f"{where}={text}: expected a number, such as 1e-6")
     if get_origin(hint) is tuple:
         return typed_list(text, get_args(hint)[0], where=where)

@@ -182,7 +182,7 @@ def narrow(console: Console, row: dict[str, Any]) -> None:
     best, test = row.get("best") or {}, row.get("test")
     console.print(output.cell(f"{row['run']}  {row['status']}", "bold"))
     facts = [
-        (f"change from {row.get('parent')}", change_from_control(row) if row.get("parent") else ""),
+        (f"change from {row['parent']}" if row.get("parent") else "change", change_from_control(row).strip("-")),
         ("seed, steps", f"{show_value(row.get('seed'))}, {show_value(row.get('steps'))}"),
         ("validation", percent(best.get("val_accuracy")) if best else ""),
         ("test", interval(test) if test else ""),

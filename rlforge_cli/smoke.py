@@ -60,7 +60,7 @@ def load_parts(config: Config) -> Parts:
     from rlforge_cli.prompts import PromptEncoder
     from rlforge_cli.tasks.registry import load_task
 
-    policy = load_policy(config.model)
+    policy = load_policy(config.model, seed=config.train.seed)
     task = load_task(config.data)
     encoder = PromptEncoder(policy.tokenizer, config.prompt, max_tokens=config.rollout.max_prompt_tokens)
     return Parts(policy, task, encoder, make_engine(config, policy))

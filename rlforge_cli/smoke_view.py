@@ -23,8 +23,11 @@ def value_text(value: object, *, width: int = 24) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def checks(found: Sequence[Check], *, wall_s: float) -> None:
-    """The table of checks, and a paragraph for each that failed, warned or was skipped."""
+def checks(found: Sequence[Check], *, wall_s: float, complete: bool = True) -> None:
+    """The table of checks, and a paragraph for each that failed, warned or was skipped.
+
+    Not ``complete``: what most checks need is missing, so nothing has passed.
+    """
     console = output.stdout()
     console.print(
         output.table(
@@ -46,7 +49,7 @@ def checks(found: Sequence[Check], *, wall_s: float) -> None:
         paragraph(f"skipped {', '.join(names)}: {why}", style="dim")
     counts = {status: sum(c.status == status for c in found) for status in ("pass", "warn", "fail", "skip")}
     numbers = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    verdict = "failed" if counts["fail"] else "passed"
+    verdict = "failed" if counts["fail"] else "passed" if complete else "could not run"
     console.print(output.cell(f"smoke {verdict}: {numbers} in {wall_s:.1f} s", "bold"))
 
 

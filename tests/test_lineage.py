@@ -100,6 +100,7 @@ def test_resume_takes_a_run_as_it_is():
         lineage.resumed(run.id, RUNS, sets=["lr=1"])
     assert lineage.resumed(run.id, RUNS, sets=["steps=30"])[1].train.steps == 30
     assert lineage.run_config(run).train.steps == 30
+    assert {"key": "train.steps", "from": 200, "to": 30} in run.info()["changes"]
 
 
 def test_a_finished_run_has_nothing_to_resume():

@@ -206,3 +206,17 @@ def test_the_embedded_model_loads():
 def test_paged_moments_need_a_cuda_device():
     with pytest.raises(UserError, match=r"paged-8bit.*CUDA.*optimizer.states=float32"):
         MasterAdamW(toy_policy().trainable(), OptimizerConfig(states="paged-8bit"), planned_updates=1)
+
+
+def test_a_new_adapter_is_drawn_from_the_seed_and_leaves_the_generator_alone():
+    def first(seed: int) -> torch.Tensor:
+        policy = load_policy(ModelConfig(adaptation="lora", lora_rank=2), seed=seed)
+        return next(p for name, p in policy.trainable().items() if "lora_A" in name).detach()
+
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    one, again, other = first(5), first(5), first(6)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)

@@ -103,6 +103,8 @@ def test_completions_set_the_prompts():
         (["sampling_correction=sequence-truncate", "top_k=20"], r"rollout\.top_k = 20.*sampling_correction=off"),
         (["sampling_correction=token-mask", "engine=vllm"], r"rollout\.logprob_share = 0\.125.*logprob_share=1"),
         (["sampling_cap=1"], "sampling_cap"),
+        (["sampling_cap=1e400"], "too large"),
+        (["lr=-1e999"], "too large"),
         (["sampling_correction=token"], "token-mask"),
     ],
 )

@@ -106,3 +106,18 @@ def test_metrics_that_are_no_file_are_an_error_of_one_line(runs: Path, command: 
     os.mkfifo(runs / "run-01" / "metrics.jsonl")
     with pytest.raises(UserError, match=r"metrics.jsonl: cannot be read: not a regular file"):
         rlforge(command, "run-01")
+
+
+def test_a_narrow_list_names_the_change_with_and_without_a_control(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from rlforge_cli.show import narrow
+
+    changes = [{"key": "rollout.group_size", "from": 8, "to": 4}]
+    for row in ({"run": "run-01", "status": "completed", "changes": changes}, {"run": "run-02", "status": "completed"}):
+        narrow(Console(width=60), row)
+    narrow(Console(width=60), {"run": "run-03", "status": "completed", "changes": changes, "parent": "run-01"})
+    printed = capsys.readouterr().out
+    assert "change: group_size 8→4" in printed
+    assert "change from run-01: group_size 8→4" in printed
+    assert printed.count("change") == 2

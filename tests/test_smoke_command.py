@@ -57,6 +57,8 @@ def test_a_model_that_is_not_there_still_gets_its_plan():
     assert "no such model folder" in str(done.exception)
     assert "12,800" in done.stdout or "12800" in done.stdout
     assert "skipped" in done.stdout
+    assert "smoke could not run" in done.stdout
+    assert "passed" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
