@@ -8,6 +8,7 @@ from toys import toy_policy
 
 from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.grpo.packing import pack_rows
+from rlforge_cli.model import recompute_activations
 
 GROUPS = {
     "shared": ([[1, 2, 3]] * 3 + [[4]] * 2, [[5, 6, 16], [7], [8, 9, 0, 16], [1, 2, 3, 4, 16], [16]]),
@@ -36,7 +37,7 @@ def test_values_and_gradients_are_those_of_padded_rows(name, checkpointing):
         policy = toy_policy(seed=2)
         policy.model.double().train()
         if checkpointing:
-            policy.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            recompute_activations(policy.model)
         assert policy.packs
         logprobs, entropy = policy.logprobs(make_batch(prompts, completions, packed=packed), temperature=0.7)
         weights = torch.linspace(-1, 1, logprobs.numel(), dtype=torch.float64).view_as(logprobs)
