@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -46,19 +47,28 @@ def enable_packing(decoder: Any) -> bool:
     config = decoder.config
     if config.model_type not in ARCHITECTURES or decoder.embed_tokens.weight.device.type != "cpu":
         return False
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    AttentionInterface.register(ATTENTION, attention)
-    AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+    register_attention(ATTENTION, attention)
     config._attn_implementation = ATTENTION
     return True
 
 
 def packed_hidden(decoder: Any, input_ids: Tensor, packing: Packing) -> Tensor:
     """Last hidden states [1, N, D] of packed ids [1, N]."""
-    # a 4-d mask passes through transformers as it is, and nothing reads this one
-    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=input_ids.device)
     return decoder(
-        input_ids=input_ids, position_ids=packing.positions, attention_mask=mask, use_cache=False, packing=packing
-    ).last_hidden_state
+        input_ids=input_ids, position_ids=packing.positions, attention_mask=unread_mask(input_ids.device),
+        use_cache=False, packing=packing,
+    ).last_hidden_state  # fmt: skip
+
+
+def register_attention(name: str, function: Callable[..., tuple[Tensor, Tensor | None]]) -> None:
+    """Make an attention known to transformers under ``name``; a model switches to it by that."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(name, function)
+    AttentionMaskInterface.register(name, sdpa_mask)
+
+
+def unread_mask(device: torch.device) -> Tensor:
+    """For an attention that reads no mask: a 4-d one passes through transformers as it is."""
+    return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import shared_work
 import torch
+from interrupted import until
 from safetensors.torch import load_file
 from toys import toy_policy
 
-from rlforge_cli import distributed, lifecycle, lineage
+from rlforge_cli import distributed, lineage
 from rlforge_cli.devices import resolve_device
 from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.engines.hf import HFEngine
 from rlforge_cli.errors import UserError
 from rlforge_cli.rollouts import SamplingParams
 from rlforge_cli.run_dir import RunDir
-from rlforge_cli.trainer import Trainer
 
 RUNS = Path("runs")
 
@@ -179,25 +179,6 @@ def test_processes_whose_weights_differ_do_not_save(of_two):
 
 SETS = ("G=4", "P=3", "steps=5000", "oversample=1.5", "eval.every=2", "eval.problems=5", "checkpoint.every=2",
         "checkpoint.keep=-1", "log.rollouts_every=1", "device=cpu")  # fmt: skip
-
-
-class Stop(Exception):
-    pass
-
-
-def until(step: int, run: RunDir, config, monkeypatch, **options) -> None:
-    """Execute a run up to a step in this process."""
-    original = Trainer.train_step
-
-    def train_step(self: Trainer) -> dict:
-        if self.step == step:
-            raise Stop
-        return original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train_step", train_step)
-        with pytest.raises(Stop):
-            lifecycle.execute(run, config, quiet=True, **options)
 
 
 def stable(record: dict) -> dict:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from interrupted import until
 from safetensors.torch import load_file
 
 from rlforge_cli import lifecycle, lineage
@@ -47,10 +48,6 @@ def stable(record: dict) -> dict:
     return {k: v for k, v in record.items() if not k.startswith("seconds_") and k != "tokens_per_s"}
 
 
-class Stop(Exception):
-    pass
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
     """Ten uninterrupted steps with dynamic sampling, which resumed runs are compared with."""
@@ -65,19 +62,7 @@ def straight(tmp_path_factory) -> Path:
 
 def killed_after(step: int, monkeypatch) -> RunDir:
     run, plan = begin("steps=10", "oversample=1.5")
-    from rlforge_cli.trainer import Trainer
-
-    original = Trainer.train_step
-
-    def train_step(self):
-        if self.step == step:
-            raise Stop
-        return original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train_step", train_step)
-        with pytest.raises(Stop):
-            lifecycle.execute(run, plan.config, quiet=True)
+    until(step, run, plan.config, monkeypatch)
     return run
 
 

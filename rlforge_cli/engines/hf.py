@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from rlforge_cli.engines.cuda_graph import ROWS, GraphedForward
-from rlforge_cli.engines.kv_cache import ATTENTION, DecodeCache, register_attention
+from rlforge_cli.engines.kv_cache import ATTENTION, DecodeCache, decode_attention
 from rlforge_cli.engines.lean import is_lean, lean_step, rotary_table
 from rlforge_cli.engines.packed import PackedLayer, PositionTable, pack, packable, packed_step, position_table
 from rlforge_cli.engines.sampling import sample
+from rlforge_cli.packed_attention import register_attention, unread_mask
 from rlforge_cli.rollouts import Completion, SamplingParams, finish
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class HFEngine:
     """Implements :class:`rlforge_cli.rollouts.RolloutEngine`."""
 
     def __init__(self, policy: Policy, *, batch_size: int = 256) -> None:
-        register_attention()
+        register_attention(ATTENTION, decode_attention)
         self.policy = policy
         self.batch_size = batch_size
         self.ends = frozenset(policy.end_ids)
@@ -124,8 +125,7 @@ class HFEngine:
         for row, prompt in enumerate(prompts):
             ids[row, : len(prompt)] = torch.tensor(prompt)
         positions = torch.arange(ids.shape[1], device=device).expand(len(prompts), -1)
-        # a 4-d mask passes through transformers as it is; prompts are causal without one (see decode_attention)
-        mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
+        mask = unread_mask(device)  # prompts are causal without one (see decode_attention)
         self.cache.slot = None
         hidden = self.policy.hidden(ids.to(device), position_ids=positions, attention_mask=mask, cache=self.cache)
         return self.policy.head(hidden[torch.arange(len(prompts), device=device), lengths - 1]), lengths

@@ -95,12 +95,3 @@ def decode_attention(
         output = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
         output = output.reshape(batch, heads, 1, width)
     return output.transpose(1, 2).contiguous(), None
-
-
-def register_attention() -> None:
-    """Make :data:`ATTENTION` known to transformers; a model switches to it while it decodes."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
-    AttentionInterface.register(ATTENTION, decode_attention)
-    AttentionMaskInterface.register(ATTENTION, sdpa_mask)

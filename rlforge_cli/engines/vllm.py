@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rlforge_cli.config import Config, completions_per_step
+from rlforge_cli.distributed import place
 from rlforge_cli.engines import vllm_library as library
 from rlforge_cli.errors import UserError
 from rlforge_cli.rollouts import Completion, SamplingParams, finish
@@ -190,7 +191,7 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
         options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
     if config.model.adaptation == "qlora":
         options["quantization"] = "bitsandbytes"
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # as torchrun sets it
+    if place()[1] > 1:
         options["distributed_executor_backend"] = "external_launcher"  # an engine of its own in every rank
     return options
 
