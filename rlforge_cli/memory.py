@@ -21,10 +21,12 @@ REFERENCE_GIB = 32.0
 CARDS = (24.0, 32.0, 80.0)
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Of a 4-bit weight: half a byte, an 8-bit scale for each 64, a float32 for each 256 of those (arXiv 2305.14314)."""
-CHUNK_ELEMENTS = 1 << 26
-"""As rlforge_cli.grpo.logprobs has it."""
-LOGIT_BYTES = 12
-"""Of a logit while the chunked head runs backward: bfloat16 logits and gradient, float32 logits and log-softmax."""
+CHUNK_ELEMENTS = 1 << 28
+"""As rlforge_cli.grpo.logprobs has it for the fused head."""
+LOGIT_BYTES = 2
+"""Of a logit in the fused head: 16 bits, and its gradient takes its place."""
+HEAD_GRADIENT_BYTES = 4 + 2
+"""Of a weight of the head: the float32 sum over the chunks, and the gradient made of it."""
 MOMENT_BYTES = {"float32": 8.0, "paged-8bit": 2.0 + 2 * 4 / 256}
 """Of both moments of a weight; 8-bit ones have a float32 scale for each 256."""
 CONTEXT_GIB = 0.6
@@ -44,7 +46,7 @@ POSITION_SECONDS = 0.005
 QLORA_SLOWER = 1.4
 """4-bit layers are unpacked at every use; brings qwen3-8b-qlora to the reference's three minutes a step."""
 ASSUMPTIONS = (
-    "prompts and completions at their limits, one micro-batch in flight, logits a chunk of 256 MiB at a time",
+    "prompts and completions at their limits, one micro-batch in flight, logits a chunk of 512 MiB at a time",
     "bfloat16 weights have float32 masters and gradients; an adapter is float32; nf4 with double quantisation",
     f"CUDA context {CONTEXT_GIB} GiB, a sleeping vLLM {ASLEEP_GIB} GiB, its graphs {GRAPHS_GIB} GiB, slack 5 %;"
     " vLLM's share holds its own copy of the weights (4-bit under qlora)",
@@ -91,8 +93,8 @@ def activation_bytes(config: Config, model: Architecture) -> float:
     hidden, wide = model.hidden, model.intermediate
     query, key = model.heads * model.head_dim, model.kv_heads * model.head_dim
     # what autograd keeps: residuals and normed inputs; queries and keys before norm and after rotation; values and
-    # what attention mixed; gate, its activation, up and their product
-    layer = size * (4 * hidden + 2 * query + 2 * key + key + query + 4 * wide)
+    # what attention mixed; gate, up and their product
+    layer = size * (4 * hidden + 2 * query + 2 * key + key + query + 3 * wide)
     if config.model.adaptation != "full":  # an adapter's inputs are cast to its float32
         layer += 4 * sum(a for name, (a, _) in model.shapes.items() if name in config.model.lora_targets)
     if config.model.gradient_checkpointing:  # every layer's input; one layer again, with gradients of its widest parts
@@ -104,7 +106,7 @@ def head_bytes(config: Config, model: Architecture) -> float:
     """The logits of a chunk, and the head's own gradient where it is trained."""
     rows = config.train.micro_batch_size * config.rollout.max_tokens
     chunk = min(rows * model.vocab, max(CHUNK_ELEMENTS, model.vocab)) * LOGIT_BYTES
-    return chunk + (model.vocab * model.hidden * 8 if config.model.adaptation == "full" else 0)
+    return chunk + (model.vocab * model.hidden * HEAD_GRADIENT_BYTES if config.model.adaptation == "full" else 0)
 
 
 def cache_bytes(config: Config, model: Architecture) -> float:
@@ -150,7 +152,8 @@ def predict(config: Config, model: Architecture, *, gpu_gib: float = REFERENCE_G
     base = sum(lasting.values()) / GIB * (1 + SLACK) + CONTEXT_GIB
     busy = sum(training.values()) / GIB * (1 + SLACK)
     resting = (ASLEEP_GIB if config.rollout.sleep else engine) if vllm else engine
-    training_gib, generating_gib = base + busy + resting, base + engine
+    parked = lasting["masters"] + lasting["optimizer"] + lasting["reference"] if config.train.offload and vllm else 0.0
+    training_gib, generating_gib = base + busy + resting, base - parked / GIB * (1 + SLACK) + engine
     peak = max(training_gib, generating_gib)
     parts = {name: size / GIB for name, size in (lasting | training).items() if size}
     parts |= {"engine and KV cache": engine, "context": CONTEXT_GIB}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rlforge_cli.devices import resolve_device
 from rlforge_cli.errors import UserError
-from rlforge_cli.fused_norm import fuse_norms
+from rlforge_cli.fused_layers import fuse_layers
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
@@ -89,6 +89,7 @@ class Policy:
             if self.is_adapter:
                 with self.model.disable_adapter():
                     return self.logprobs(batch, temperature=temperature)[0]
+            self.reference.to(self.device)  # it may be parked
             weight = self.reference.get_output_embeddings().weight
             return completion_logprobs(self.reference_decoder, weight, batch, temperature)[0]
 
@@ -114,17 +115,17 @@ class Policy:
 
 def completion_logprobs(decoder: Any, head_weight: Tensor, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
     """Only the positions that predict a completion token reach the head."""
-    device = head_weight.device
+    batch = batch.to(head_weight.device)
     if batch.packing is not None:
-        hidden = packed_hidden(decoder, batch.input_ids.to(device), batch.packing.to(device))
+        hidden = packed_hidden(decoder, batch.input_ids, batch.packing)
     else:
-        hidden = decoder(input_ids=batch.input_ids.to(device), use_cache=False).last_hidden_state
-    mask = batch.completion_mask.to(device)
-    predicting = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.source.to(device))
-    targets = batch.completion_ids.to(device)[mask]
-    logprobs, entropy = logprobs_and_entropy(predicting, head_weight, targets, temperature=temperature)
-    blank = torch.zeros(mask.shape, dtype=logprobs.dtype, device=device)
-    return blank.masked_scatter(mask, logprobs), blank.masked_scatter(mask, entropy)
+        hidden = decoder(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+    predicting = hidden.reshape(-1, hidden.shape[-1]).index_select(0, batch.source)
+    logprobs, entropy = logprobs_and_entropy(predicting, head_weight, batch.targets, temperature=temperature)
+    blank = logprobs.new_zeros(batch.completion_mask.numel())
+    shape = batch.completion_mask.shape
+    # by index, for a mask would have to be counted by the host
+    return blank.index_copy(0, batch.slots, logprobs).view(shape), blank.index_copy(0, batch.slots, entropy).view(shape)
 
 
 def declared_end_ids(model: Any, tokenizer: Any) -> list[int]:
@@ -207,7 +208,7 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
     with quiet_transformers():
         model = load_pretrained(AutoModelForCausalLM, base_source, **kwargs)
         tokenizer = load_tokenizer(base_source)
-    fuse_norms(model)
+    fuse_layers(model, device)
     if config.adaptation != "qlora":
         model.to(device)
     if config.adaptation == "full" and not adapter.is_file():

@@ -126,6 +126,14 @@ class MasterAdamW:
                     parameter.copy_(self.masters[name])
         return int(torch.stack(changed).sum()) / sum(p.numel() for p in self.parameters.values())
 
+    def between_updates(self) -> list[Tensor]:
+        """What only :meth:`step` reads: float32 masters and moments."""
+        own = [master for name, master in self.masters.items() if master is not self.parameters[name]]
+        if self.config.states != "float32":
+            return own  # their pages move by themselves
+        moments = [v for state in self.adamw.state.values() for v in state.values() if isinstance(v, Tensor)]
+        return [*own, *(moment for moment in moments if moment.dim())]
+
     def zero_grad(self) -> None:
         self.adamw.zero_grad(set_to_none=True)
         for parameter in self.parameters.values():

@@ -64,18 +64,18 @@ def cut(rows: Sequence[Row], *, size: int, packed: bool, device_type: str) -> li
 
 
 def padded(rows: Sequence[Tensor], *, like: Tensor) -> Tensor:
-    """Rows of different lengths as one tensor of ``like``'s shape, dtype and device; 0 past a row's end."""
-    result = torch.zeros(like.shape)
+    """Rows of different lengths as one tensor of ``like``'s shape; 0 past a row's end."""
+    result = torch.zeros_like(like)
     for place, row in enumerate(rows):
         result[place, : len(row)] = row
-    return result.to(device=like.device, dtype=like.dtype)
+    return result
 
 
-def padded_sampling(rows: Sequence[Row], *, like: Tensor) -> Tensor:
-    """The engine's log-probabilities in ``like``'s shape: NaN where none was reported, -inf where it reported a NaN."""
-    result = torch.full(like.shape, torch.nan)
+def padded_sampling(rows: Sequence[Row], *, shape: Sequence[int]) -> Tensor:
+    """The engine's log-probabilities [B, T]: NaN where none was reported, -inf where it reported a NaN."""
+    result = torch.full(tuple(shape), torch.nan)
     for place, row in enumerate(rows):
         if row.sampling:
             reported = torch.tensor(row.sampling)
             result[place, : len(reported)] = reported.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
-    return result.to(device=like.device, dtype=like.dtype)
+    return result

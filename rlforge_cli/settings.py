@@ -49,7 +49,8 @@ NOT_THE_RECIPE = frozenset(
         "run", "log", "checkpoint", "train.seed", "train.max_completions", "data.path", "model.device",
         "train.micro_batch_size",
         "model.reference_share", "model.gradient_checkpointing", "eval.batch_size", "rollout.memory_share",
-        "rollout.sleep", "train.stop_on_collapse", "data.difficulty_from",
+        "rollout.sleep", "rollout.eager", "rollout.compile", "rollout.logprob_share", "train.offload",
+        "train.stop_on_collapse", "data.difficulty_from",
     }
 )  # fmt: skip
 """Sections and keys that say where, how fast or under which label a run happens, not what it does."""

@@ -13,10 +13,11 @@ from torch import Tensor
 from rlforge_cli.config import Config, groups_per_round
 from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.grpo.advantages import group_advantages
-from rlforge_cli.grpo.batch import Batch, make_batch
+from rlforge_cli.grpo.batch import Batch, make_batch, to_device
 from rlforge_cli.grpo.correction import importance_weights, over_reported, reported_tokens, sampling_metrics
 from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
+from rlforge_cli.parking import Parking
 from rlforge_cli.rewards import score
 from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect
 from rlforge_cli.rows import Row, cut, padded, padded_sampling, trained_rows
@@ -51,6 +52,12 @@ class Trainer:
             max_tokens=config.rollout.max_tokens, temperature=config.rollout.temperature, top_p=config.rollout.top_p,
             top_k=config.rollout.top_k, stop=config.rollout.stop, logprob_share=config.rollout.logprob_share,
         )  # fmt: skip
+        self.parking: Parking | None = None
+        """What only an update reads waits there while another engine has the device."""
+        if config.train.offload and config.rollout.engine == "vllm" and policy.device.type == "cuda":
+            self.parking = Parking(policy.device)
+            self.park()
+            self.parking.wait_left()
         self.step = 0
         self.cursor = 0
         """Problems drawn for the steps done; a rollout under way has drawn more."""
@@ -58,6 +65,17 @@ class Trainer:
         self.budget = {"completions_generated": 0, "completions_trained": 0, "tokens_generated": 0}
         self.between_steps = True
         """False while weights may lie between two steps: such a state is never saved."""
+
+    def reference_weights(self) -> list[Tensor]:
+        return list(self.policy.reference.parameters()) if self.policy.reference is not None else []
+
+    def park(self) -> None:
+        if self.parking is not None:
+            self.parking.leave(self.optimizer.between_updates(), constant=self.reference_weights())
+
+    def wait_fetched(self) -> None:
+        if self.parking is not None:
+            self.parking.wait_fetched()
 
     def state(self) -> dict[str, Any]:
         """Counters of a checkpoint; all randomness derives from the seed and these."""
@@ -98,7 +116,10 @@ class Trainer:
         offloaded = time.perf_counter()
         record |= self.update(collected, advantages)
         trained = time.perf_counter()
+        self.park()
         self.engine.sync_weights(step=step)
+        if self.parking is not None:
+            self.parking.wait_left()
         synced = time.perf_counter()
 
         self.step = step
@@ -188,7 +209,8 @@ class Trainer:
         return cut(rows, size=size, packed=self.policy.packs, device_type=self.policy.device.type)
 
     def batch(self, rows: Sequence[Row]) -> Batch:
-        return make_batch([row.prompt for row in rows], [row.completion for row in rows], packed=self.policy.packs)
+        batch = make_batch([row.prompt for row in rows], [row.completion for row in rows], packed=self.policy.packs)
+        return batch.to(self.policy.device)
 
     def keep_old_logprobs(self, rows: Sequence[Row]) -> None:
         """Log-probabilities before this step's updates, which ratios of the second update on are taken to."""
@@ -205,8 +227,11 @@ class Trainer:
         constant = len(rows) * self.config.rollout.max_tokens
         denominators = {"sequence": sum(bool(r.completion) for r in rows), "token": tokens, "constant": constant}
         denominator = denominators[self.config.grpo.aggregation]
+        if self.parking is not None:  # comes while the loss and its gradient are computed
+            self.parking.fetch([*self.optimizer.between_updates(), *self.reference_weights()])
         sums = self.ranks.together(lambda: self.own_gradients(rows, denominator=denominator), interruptible=False)
         record: dict[str, Any] = over_reported(update_metrics(self.ranks.gather(sums)))
+        self.wait_fetched()
         self.optimizer.sum_gradients(self.ranks)
         record["grad_norm"] = self.optimizer.grad_norm()
         # a NaN anywhere in the loss or the gradient refuses the step: the weights stay as they are
@@ -246,14 +271,14 @@ class Trainer:
 
     def sampled_kl(self, rows: Sequence[Row]) -> dict[str, float]:
         """kl_ref summed over some of the completions, from the forward passes that the loss has made; their tokens."""
+        self.wait_fetched()
         total, tokens = 0.0, 0
         for indices in self.micro_batches(rows):
             part = [rows[i] for i in indices]
             batch = self.batch(part)
             reference = self.policy.reference_logprobs(batch, temperature=self.params.temperature)
             current = padded([row.current for row in part if row.current is not None], like=reference)
-            mask = batch.completion_mask.to(reference.device)
-            total += float((kl_estimate(current, reference) * mask).sum())
+            total += float((kl_estimate(current, reference) * batch.completion_mask).sum())
             tokens += sum(len(row.completion) for row in part)
         return {"kl_ref": total, "kl_ref_tokens": tokens}
 
@@ -262,9 +287,10 @@ class Trainer:
         grpo = self.config.grpo
         temperature = self.params.temperature
         batch = self.batch(rows)
-        mask = batch.completion_mask.to(self.policy.device)
+        mask = batch.completion_mask
         reference = None
         if self.policy.has_reference and self.reference_stride == 1:
+            self.wait_fetched()
             reference = self.policy.reference_logprobs(batch, temperature=temperature)
         logprobs, entropy = self.policy.logprobs(batch, temperature=temperature)
         old = logprobs.detach()
@@ -272,13 +298,13 @@ class Trainer:
             row.current = values[: len(row.completion)]
         if rows[0].old is not None:
             old = padded([row.old for row in rows if row.old is not None], like=logprobs)
-        sampling = padded_sampling(rows, like=logprobs)
+        sampling = to_device(padded_sampling(rows, shape=logprobs.shape), logprobs.device).to(logprobs.dtype)
         weights = outside = None
         if grpo.sampling_correction != "off":
             weights, outside = importance_weights(
                 old, sampling, mask, mode=grpo.sampling_correction, cap=grpo.sampling_cap
             )
-        advantages = torch.tensor([row.advantage for row in rows], dtype=logprobs.dtype, device=logprobs.device)
+        advantages = to_device(torch.tensor([row.advantage for row in rows], dtype=logprobs.dtype), logprobs.device)
         loss, metrics = grpo_loss(
             logprobs, old, advantages, mask,
             clip_low=grpo.clip_low, clip_high=grpo.clip_high, kl_coef=grpo.kl_coef, ref_logprobs=reference,

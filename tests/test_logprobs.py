@@ -83,7 +83,8 @@ def test_mask_comes_from_lengths_not_from_ids():
     # 2 is both padding and end token in many models
     batch = make_batch([[1, 2], [3]], [[7, 8, 2], [7, 8, 9, 9, 2]])
     assert batch.completion_mask.int().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]
-    assert batch.completion_ids.tolist() == [[7, 8, 2, 0, 0], [7, 8, 9, 9, 2]]
+    assert batch.targets.tolist() == [7, 8, 2, 7, 8, 9, 9, 2]
+    assert batch.slots.tolist() == [0, 1, 2, 5, 6, 7, 8, 9]
     assert batch.input_ids.tolist() == [[1, 2, 7, 8, 2, 0], [3, 7, 8, 9, 9, 2]]
     # each source position holds the token before the predicted one
     before = batch.input_ids.flatten()[batch.source]

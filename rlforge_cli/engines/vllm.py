@@ -45,7 +45,8 @@ class VLLMEngine:
         self.ends = frozenset(policy.end_ids)
         self.sleep_level = (1 if policy.is_adapter else 2) if config.rollout.sleep else None
         """None: it never sleeps."""
-        self.asleep = False
+        self.asleep: set[str] = set()
+        """What sleeps: of "weights" and "kv_cache"."""
         self.synced = False
         self.adapter: Any = None
         self.adapter_id = 0
@@ -76,7 +77,8 @@ class VLLMEngine:
             UserError: a prompt and its completion are longer than the engine was made for.
         """
         assert self.synced, "sync_weights comes before the first generate"
-        assert not self.asleep, "sync_weights comes after offload"
+        assert "weights" not in self.asleep, "sync_weights comes after offload"
+        self._wake("kv_cache")
         longest = max(map(len, prompts), default=0)
         if longest + params.max_tokens > self.longest:
             raise UserError(
@@ -113,21 +115,22 @@ class VLLMEngine:
         """Sleep, if this engine does: keys and values go, weights go or wait in host memory."""
         if self.sleep_level is not None and not self.asleep:
             self.llm.sleep(level=self.sleep_level)
-            self.asleep = True
+            self.asleep = {"weights", "kv_cache"}
+
+    def _wake(self, what: str) -> None:
+        if what in self.asleep:
+            if self.on_cuda:
+                torch.cuda.empty_cache()  # what the update used and freed, which torch would keep for itself
+            self.llm.wake_up(tags=[what])
+            self.asleep.remove(what)
 
     def sync_weights(self, *, step: int) -> None:
-        """Wake up, in the order that needs the least memory, and take over the policy's weights."""
-        if self.asleep:
-            if self.on_cuda:
-                torch.cuda.empty_cache()  # the update's memory, which torch would keep for itself
-            self.llm.wake_up(tags=["weights"])
+        """Take over the policy's weights; keys and values stay asleep until they are needed."""
+        self._wake("weights")
         if self.policy.is_adapter:
             self._push_adapter(step)
         else:
             library.push_weights(self.llm, list(self.policy.model.state_dict().items()), in_place=self.on_cuda)
-        if self.asleep:
-            self.llm.wake_up(tags=["kv_cache"])
-            self.asleep = False
         if not self.llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept keys and values of former weights: its prefix cache is in use")
         self.synced = True
@@ -158,7 +161,7 @@ class VLLMEngine:
         llm, self.llm = self.llm, None
         if self.asleep:  # memory that is not mapped cannot be freed
             with contextlib.suppress(RuntimeError):  # an interrupted update may leave too little for it
-                llm.wake_up()
+                llm.wake_up(tags=sorted(self.asleep))
         library.stop(llm, leave_process_group=self.leave_process_group)
 
 
@@ -184,6 +187,8 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
         # of what this process may use, so that a cap on it caps the engine too
         allowed = torch.cuda.get_per_process_memory_fraction(policy.device)
         options |= {"gpu_memory_utilization": rollout.memory_share * allowed, "enable_sleep_mode": rollout.sleep}
+    if not options["enforce_eager"] and not rollout.compile:
+        options["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
     if not policy.is_adapter:
         options["load_format"] = "dummy"
     else:

@@ -30,10 +30,6 @@ class Packing(NamedTuple):
     rows: int
     length: int
 
-    def to(self, device: torch.device) -> Packing:
-        moved = {name: getattr(self, name).to(device) for name in ("positions", "source", "place", "stands")}
-        return self._replace(**moved)
-
 
 def pack_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> tuple[Tensor, Packing]:
     """Packed ids [1, N] and their layout; neighbours with equal prompts share one."""
