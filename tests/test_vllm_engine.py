@@ -77,7 +77,7 @@ def stand_in(monkeypatch):
     return make
 
 
-def test_a_sync_wakes_the_weights_then_pushes_then_wakes_the_cache_then_resets_it(stand_in):
+def test_a_sync_wakes_the_weights_then_pushes_and_the_cache_sleeps_until_it_is_needed(stand_in):
     policy = toy_policy()
     engine = stand_in(policy, SMALL)
     engine.sync_weights(step=0)
@@ -87,7 +87,11 @@ def test_a_sync_wakes_the_weights_then_pushes_then_wakes_the_cache_then_resets_i
     engine.llm.calls.clear()
     engine.offload()
     engine.sync_weights(step=1)
-    assert engine.llm.calls == ["sleep 2", "wake weights", "reload_weights", "wake kv_cache", "reset_prefix_cache"]
+    assert engine.llm.calls == ["sleep 2", "wake weights", "reload_weights", "reset_prefix_cache"]
+    assert engine.asleep == {"kv_cache"}
+    engine._wake("kv_cache")
+    engine._wake("kv_cache")
+    assert engine.llm.calls[4:] == ["wake kv_cache"]
 
 
 def test_without_sleep_nothing_sleeps(stand_in):
@@ -128,7 +132,7 @@ def test_adapter_numbers_grow_and_never_repeat_also_across_a_resume(stand_in):
             assert not engine.llm.folder.exists()
             seen.append(engine.adapter.lora_int_id)
         assert engine.llm.most_adapters == 1
-        assert engine.llm.calls[:4] == ["sleep 1", "wake weights", f"add_lora {2 * steps[0] + 2}", "wake kv_cache"]
+        assert engine.llm.calls[:4] == ["sleep 1", "wake weights", f"add_lora {2 * steps[0] + 2}", "reset_prefix_cache"]
     assert seen == sorted(set(seen))
 
 
