@@ -152,9 +152,9 @@ class TrainConfig(Section, frozen=True):
     max_completions: Annotated[int, doc("stop before generating more than this many; 0 = no limit", ge=0)] = 0
     seed: Annotated[int, doc("of data order and sampling", ge=0)] = 0
     micro_batch_size: Annotated[int, doc("completions a forward pass; never changes the result", ge=1)] = 2
-    offload: Annotated[
-        bool, doc("vllm: masters, moments and the reference wait in host memory while it generates (about 0.1 s a GiB)")
-    ] = False
+    offload: Annotated[bool, doc("vllm: masters, moments and the reference wait in host memory while it generates")] = (
+        False
+    )
     max_skipped: Annotated[int, doc("stop after this many steps in a row without an update", ge=1)] = 5
     stop_on_collapse: Annotated[bool, doc("end a run that doctor would call lost: NaN, collapse, KL runaway")] = False
 

@@ -94,6 +94,17 @@ def test_a_sync_wakes_the_weights_then_pushes_and_the_cache_sleeps_until_it_is_n
     assert engine.llm.calls[4:] == ["wake kv_cache"]
 
 
+def test_an_update_without_a_rollout_before_it_has_the_memory_too(stand_in):
+    engine = stand_in(toy_policy(), SMALL)
+    engine.sync_weights(step=0)
+    engine.llm.calls.clear()
+    for step in (1, 2):
+        engine.offload()
+        assert engine.asleep == {"weights", "kv_cache"}
+        engine.sync_weights(step=step)
+    assert engine.llm.calls[4:6] == ["wake kv_cache", "sleep 2"]
+
+
 def test_without_sleep_nothing_sleeps(stand_in):
     engine = stand_in(toy_policy(), settings.load("tiny-arith", sets=["rollout.sleep=false"]))
     engine.offload()

@@ -113,7 +113,8 @@ class VLLMEngine:
 
     def offload(self) -> None:
         """Sleep, if this engine does: keys and values go, weights go or wait in host memory."""
-        if self.sleep_level is not None and not self.asleep:
+        if self.sleep_level is not None and "weights" not in self.asleep:
+            self._wake("kv_cache")  # vLLM cannot unmap twice, and nothing may have been generated since the last sync
             self.llm.sleep(level=self.sleep_level)
             self.asleep = {"weights", "kv_cache"}
 
