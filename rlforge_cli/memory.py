@@ -13,7 +13,7 @@ import subprocess
 import msgspec
 
 from rlforge_cli.architecture import KNOWN, Architecture, architecture_of
-from rlforge_cli.config import Config, groups_per_round
+from rlforge_cli.config import Config, completions_per_step, groups_per_round
 
 GIB = 2**30
 REFERENCE_GIB = 32.0
@@ -33,6 +33,8 @@ CONTEXT_GIB = 0.6
 """CUDA context and libraries of a process."""
 ASLEEP_GIB = 1.2
 """What a sleeping vLLM keeps: its context, graphs and buffers."""
+SPARE_SLOTS = 32
+"""Of a sequence in vLLM's cache: its last block may be cut, and one is reserved ahead."""
 GRAPHS_GIB = 0.5
 """CUDA graphs of the engine, outside its memory share."""
 PROFILE_GIB = 0.6
@@ -118,6 +120,27 @@ def cache_bytes(config: Config, model: Architecture) -> float:
     return token_bytes(config, model) * rows * slots
 
 
+def engine_sequences(config: Config) -> int:
+    """Sequences that vLLM decodes together: a step's completions or a validation batch."""
+    return max(completions_per_step(config), config.eval.batch_size)
+
+
+def engine_length(config: Config) -> int:
+    """Tokens of vLLM's longest sequence."""
+    return config.rollout.max_prompt_tokens + max(config.rollout.max_tokens, config.eval.max_tokens)
+
+
+def cache_that_fills(config: Config, model: Architecture) -> float:
+    """Bytes of keys and values with which none of vLLM's sequences ever waits for another; more is never used."""
+    return engine_sequences(config) * (engine_length(config) + SPARE_SLOTS) * token_bytes(config, model)
+
+
+def cache_room(config: Config, model: Architecture, *, share_gib: float) -> float:
+    """Bytes that vLLM's weights and activations leave of its share."""
+    adapter = 0 if config.model.adaptation == "full" else trainable_parameters(config, model) * 4
+    return max(0.0, (share_gib - PROFILE_GIB) * GIB - weight_bytes(config, model) - adapter)
+
+
 def token_bytes(config: Config, model: Architecture) -> float:
     """Keys and values of one token."""
     return 2 * model.layers * model.kv_heads * model.head_dim * (4 if config.model.dtype == "float32" else 2)
@@ -143,12 +166,15 @@ def predict(config: Config, model: Architecture, *, gpu_gib: float = REFERENCE_G
     }
     longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
     if vllm:
-        engine = gpu_gib * config.rollout.memory_share + GRAPHS_GIB
-        room = (gpu_gib * config.rollout.memory_share - PROFILE_GIB) * GIB - weight_bytes(config, model) - adapter
+        share = gpu_gib * config.rollout.memory_share
+        room = cache_room(config, model, share_gib=share)
+        unused = max(0.0, room - cache_that_fills(config, model))
+        room -= unused
+        engine = share - unused / GIB + GRAPHS_GIB
     else:
         room = cache_bytes(config, model)
         engine = room / GIB
-    cache_tokens = max(0, int(room / token_bytes(config, model)))
+    cache_tokens = int(room / token_bytes(config, model))
     base = sum(lasting.values()) / GIB * (1 + SLACK) + CONTEXT_GIB
     busy = sum(training.values()) / GIB * (1 + SLACK)
     resting = (ASLEEP_GIB if config.rollout.sleep else engine) if vllm else engine

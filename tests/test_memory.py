@@ -162,3 +162,14 @@ def test_plan_of_an_unknown_model_says_what_to_give():
 
 def test_a_tiny_model_still_waits_for_every_position():
     assert predict("tiny-arith").seconds_per_step == pytest.approx(64 * memory.POSITION_SECONDS)
+
+
+def test_vllm_takes_no_more_cache_than_its_sequences_can_fill():
+    config = settings.load("qwen3-0.6b-full")
+    fills = 256 * (1024 + memory.SPARE_SLOTS) * 2 * 28 * 8 * 128 * 2  # validation decodes 256 sequences together
+    large = predict("qwen3-0.6b-full", gpu_gib=139.0)
+    assert large.cache_tokens == 256 * (1024 + memory.SPARE_SLOTS)
+    weights = memory.weight_bytes(config, architecture_of(config.model.path))
+    expected = (weights + fills) / 2**30 + memory.PROFILE_GIB + memory.GRAPHS_GIB
+    assert large.parts["engine and KV cache"] == pytest.approx(expected)
+    assert predict("qwen3-0.6b-full", gpu_gib=200.0).parts["engine and KV cache"] == pytest.approx(expected)

@@ -13,13 +13,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from toys import toy_policy
+from transformers import Qwen3Config
 
 from rlforge_cli import settings, smoke
 from rlforge_cli.checks import run_gates
 from rlforge_cli.engines import vllm_library as library
 from rlforge_cli.engines.choose import make_engine
 from rlforge_cli.engines.vllm import VLLMEngine, engine_options, spread
-from rlforge_cli.errors import UserError
+from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.model import load_policy
 from rlforge_cli.rollouts import SamplingParams
 
@@ -191,20 +192,76 @@ def test_a_weight_that_vllm_has_and_the_policy_has_not_is_an_error():
         (["adaptation=lora", "lora_rank=9"], {"enable_lora": True, "max_lora_rank": 16, "max_loras": 1}),
         (["adaptation=qlora"], {"quantization": "bitsandbytes", "max_lora_rank": 16, "enable_sleep_mode": True}),
         (["G=64"], {"max_num_seqs": 512}),
+        (["eval.batch_size=64"], {"kv_cache_memory_bytes": 64 * (1024 + 32) * 2 * 28 * 8 * 128 * 2}),
+        (["eval.batch_size=64", "rollout.memory_share=0.25"], {"kv_cache_memory_bytes": None}),
     ],
 )
 def test_what_vllm_is_started_with_on_cuda(monkeypatch, sets, expected):
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.25)
+    whole = SimpleNamespace(total_memory=140 * 2**30)  # so that a share of 0.3 of 0.25 is 10.5 GiB
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: whole)
     config = settings.load("qwen3-0.6b-full", sets=sets)
+    shape = Qwen3Config(
+        hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
+        intermediate_size=3072, vocab_size=151_936, max_position_embeddings=4096, tie_word_embeddings=True,
+    )  # fmt: skip
     policy = SimpleNamespace(
         device=torch.device("cuda"), is_adapter=config.model.adaptation != "full",
-        causal=SimpleNamespace(config=SimpleNamespace(max_position_embeddings=4096)),
+        causal=SimpleNamespace(config=shape),
     )  # fmt: skip
     options = engine_options(policy, config, source="folder")
-    common = {"gpu_memory_utilization": 0.3 * 0.25, "logprobs_mode": "processed_logprobs", "skip_tokenizer_init": True}
+    common = {
+        "gpu_memory_utilization": config.rollout.memory_share * 0.25, "logprobs_mode": "processed_logprobs",
+        "skip_tokenizer_init": True,
+    }  # fmt: skip
     for name, value in (common | expected).items():
-        assert options[name] == value
+        assert options.get(name) == value
     assert ("load_format" in options) == (config.model.adaptation == "full")
+
+
+def test_another_program_that_takes_memory_while_vllm_goes_to_sleep_is_named():
+    def sleep(level):
+        raise AssertionError("Memory usage increased after sleeping.")
+
+    with pytest.raises(RunFailed, match="another program took memory of this GPU meanwhile"):
+        library.sleep(SimpleNamespace(sleep=sleep), level=2)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    monkeypatch.delenv("VLLM_TUNED_CONFIG_FOLDER", raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *device: "NVIDIA H-200 X")
+    folder = library.repeatable_adapters(torch.device("cuda"))
+    yield folder
+    folder.cleanup()
+    os.environ.pop("VLLM_TUNED_CONFIG_FOLDER", None)
+
+
+def test_kernels_that_the_user_chose_and_those_of_a_cpu_are_left_alone(kernels):
+    assert os.environ["VLLM_TUNED_CONFIG_FOLDER"] == kernels.name
+    assert library.repeatable_adapters(torch.device("cuda")) is None
+    os.environ.pop("VLLM_TUNED_CONFIG_FOLDER")
+    assert library.repeatable_adapters(torch.device("cpu")) is None
+
+
+@real
+@pytest.mark.parametrize("slices", [1, 2, 3])
+@pytest.mark.parametrize(("rows", "width", "rank"), [(1, 576, 8), (64, 1024, 16), (256, 12288, 64), (8192, 4096, 16)])
+def test_vllm_multiplies_by_an_adapters_a_in_one_sum(kernels, rows, width, rank, slices):
+    from vllm.lora.ops.triton_ops import utils
+
+    words = {"max_loras": 2, "batch": rows, "hidden_size": width, "rank": rank, "num_slices": slices}
+    found = []
+    for name in (kernels.name, None):
+        os.environ.pop("VLLM_TUNED_CONFIG_FOLDER", None)
+        if name:
+            os.environ["VLLM_TUNED_CONFIG_FOLDER"] = name
+        utils.load_lora_op_config.cache_clear()
+        utils.get_lora_op_configs.cache_clear()
+        found.append(utils.get_lora_op_configs("shrink", **words))
+    ours, default = found
+    assert (ours["split_k"], default["split_k"]) in ((1, 64), (1, 8))
+    assert set(ours) == set(default)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlforge_cli.config import Config, completions_per_step
+from rlforge_cli import memory
+from rlforge_cli.architecture import from_config
+from rlforge_cli.config import Config
 from rlforge_cli.distributed import place
 from rlforge_cli.engines import vllm_library as library
 from rlforge_cli.errors import UserError
@@ -30,6 +32,10 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM has room for; the next larger one serves any rank."""
 CHECKED_PROMPTS, CHECKED_TOKENS = 4, 8
 """Of :meth:`VLLMEngine.weights_checksum`."""
+IN_MEMORY = "/dev/shm"
+"""A file system that is no disk."""
+SURE_GIB = 1.0
+"""By which the room for a cache may have been over-estimated."""
 
 
 class VLLMEngine:
@@ -53,6 +59,7 @@ class VLLMEngine:
         self.leave_process_group = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.on_cuda:
             torch.cuda.empty_cache()  # vLLM looks at how much of the device is free
+        self.kernels = library.repeatable_adapters(policy.device) if policy.is_adapter else None
         with tempfile.TemporaryDirectory() as folder:
             # every weight is pushed before the first use, so full weights are not read twice
             if not policy.is_adapter:
@@ -115,7 +122,7 @@ class VLLMEngine:
         """Sleep, if this engine does: keys and values go, weights go or wait in host memory."""
         if self.sleep_level is not None and "weights" not in self.asleep:
             self._wake("kv_cache")  # vLLM cannot unmap twice, and nothing may have been generated since the last sync
-            self.llm.sleep(level=self.sleep_level)
+            library.sleep(self.llm, level=self.sleep_level)
             self.asleep = {"weights", "kv_cache"}
 
     def _wake(self, what: str) -> None:
@@ -139,8 +146,7 @@ class VLLMEngine:
     def _push_adapter(self, step: int) -> None:
         """Numbers grow with the steps: odd ones after an update, even ones when a run starts or is resumed."""
         self.adapter_id = max(self.adapter_id + 1, 2 * step + (1 if self.synced else 2))
-        memory = "/dev/shm"
-        with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None) as folder:
             self.policy.model.save_pretrained(folder, save_embedding_layers=False)
             adapter = library.adapter_request(self.adapter_id, folder)
             if self.adapter is not None:
@@ -164,12 +170,15 @@ class VLLMEngine:
             with contextlib.suppress(RuntimeError):  # an interrupted update may leave too little for it
                 llm.wake_up(tags=sorted(self.asleep))
         library.stop(llm, leave_process_group=self.leave_process_group)
+        if self.kernels is not None:
+            self.kernels.cleanup()
+            os.environ.pop("VLLM_TUNED_CONFIG_FOLDER", None)
 
 
 def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, Any]:
     """Arguments of ``vllm.LLM``; ``source`` is a folder with the model's shape, and with its weights for an adapter."""
     rollout = config.rollout
-    longest = rollout.max_prompt_tokens + max(rollout.max_tokens, config.eval.max_tokens)
+    longest = memory.engine_length(config)
     options: dict[str, Any] = {
         "model": source,
         "runner": "generate",
@@ -178,7 +187,7 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
         "skip_tokenizer_init": True,
         "generation_config": "vllm",  # the model folder's own sampling defaults stay out of it
         "max_model_len": min(longest, getattr(policy.causal.config, "max_position_embeddings", longest)),
-        "max_num_seqs": max(completions_per_step(config), config.eval.batch_size),
+        "max_num_seqs": memory.engine_sequences(config),
         "logprobs_mode": "processed_logprobs",
         "enable_prefix_caching": True,
         "enforce_eager": rollout.eager or policy.device.type == "cpu",
@@ -188,6 +197,8 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
         # of what this process may use, so that a cap on it caps the engine too
         allowed = torch.cuda.get_per_process_memory_fraction(policy.device)
         options |= {"gpu_memory_utilization": rollout.memory_share * allowed, "enable_sleep_mode": rollout.sleep}
+        whole = torch.cuda.get_device_properties(policy.device).total_memory / memory.GIB
+        options |= whole_cache(policy, config, share_gib=rollout.memory_share * allowed * whole)
     if not options["enforce_eager"] and not rollout.compile:
         options["compilation_config"] = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
     if not policy.is_adapter:
@@ -200,6 +211,16 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
     if place()[1] > 1:
         options["distributed_executor_backend"] = "external_launcher"  # an engine of its own in every rank
     return options
+
+
+def whole_cache(policy: Policy, config: Config, *, share_gib: float) -> dict[str, Any]:
+    """The size of the cache where the share has clearly room for all that can be used; else vLLM takes what is left."""
+    shape = from_config(policy.causal.config.to_dict())
+    if shape is None:
+        return {}
+    wanted = memory.cache_that_fills(config, shape)
+    clear = wanted + SURE_GIB * memory.GIB <= memory.cache_room(config, shape, share_gib=share_gib)
+    return {"kv_cache_memory_bytes": int(wanted)} if clear else {}
 
 
 def spread(total: int, *, share: float) -> list[bool]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import re
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlforge_cli.errors import UserError
+from rlforge_cli.errors import RunFailed, UserError
 
 OLDEST, NEWEST = (0, 25), (0, 32)
 CASCADE_REMOVED = (0, 32)
@@ -96,6 +98,58 @@ def start(options: Mapping[str, Any]) -> Any:
         raise UserError(f"rollout.engine = 'vllm': {reason} (see rollout.memory_share, rollout.max_tokens)") from None
     finally:
         vars(torch)["set_num_threads"] = set_threads  # the CPU build puts a warning in its place
+
+
+def repeatable_adapters(device: torch.device) -> tempfile.TemporaryDirectory[str] | None:
+    """Have vLLM multiply by an adapter's A in one sum (SPLIT_K = 1), for as long as the folder lasts.
+
+    Its own choice for a GPU adds 64 partial sums in whatever order they are ready, so that the same prompts, seed and
+    weights gave other completions. None where there is nothing to choose, or where the user has chosen.
+    """
+    if device.type != "cuda" or "VLLM_TUNED_CONFIG_FOLDER" in os.environ:
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="rlforge-kernels-")
+    name = torch.cuda.get_device_name(device).replace(" ", "_").replace("-", "_")
+    with open(os.path.join(folder.name, f"{name}_SHRINK.json"), "w", encoding="utf-8") as file:
+        json.dump(SHRINK, file)
+    os.environ["VLLM_TUNED_CONFIG_FOLDER"] = folder.name
+    return folder
+
+
+def shrink_kernel(*, block_k: int) -> dict[str, Any]:
+    """vLLM's default but for the sums."""
+    return {
+        "block_m": 32, "block_n": 16, "block_k": block_k, "split_k": 1, "num_warps": 4, "num_ctas": 1,
+        "group_size_m": 8, "num_stages": 2, "max_nreg": None,
+    }  # fmt: skip
+
+
+SHRINK = {
+    "1": {
+        slices: {
+            "64": {"1024": {"16": shrink_kernel(block_k=256)}},  # decoding
+            "1024": {"1024": {"16": shrink_kernel(block_k=64)}},  # prompts
+        }
+        for slices in ("1", "2", "3")
+    }
+}
+"""By adapters, products side by side (q, k, v are three), rows, width and rank; of rows, width and rank vLLM takes the
+nearest."""
+
+
+def sleep(llm: Any, *, level: int) -> None:
+    """Give the device's memory back.
+
+    Raises:
+        RunFailed: another program took memory meanwhile; vLLM takes that for a failure of its own.
+    """
+    try:
+        llm.sleep(level=level)
+    except AssertionError as error:
+        raise RunFailed(
+            f"vLLM could not go to sleep ({error}): another program took memory of this GPU meanwhile; keep the GPU to "
+            "this run, or start it with --set rollout.sleep=false; `rlforge train --resume` continues"
+        ) from error
 
 
 def stop(llm: Any, *, leave_process_group: bool) -> None:
