@@ -1,7 +1,7 @@
 # `make` = lint + types + tests. PY is the interpreter of the virtual environment that README makes.
 PY ?= .venv/bin/python
 
-.PHONY: all lint types test engine-contract bench calibrate tiny-model
+.PHONY: all lint types test engine-contract bench gpu-bench gpu-scale gpu-agreement gpu-memory calibrate tiny-model
 
 all: lint types test
 
@@ -30,6 +30,21 @@ engine-contract:
 PEER ?= $(PY)
 bench:
 	$(PY) tests/benchmarks/step_time.py --peer-python $(PEER)
+
+# on one NVIDIA GPU with the extras vllm, qlora and bench: step time against TRL and against scale, agreement of vLLM and
+# trainer, peak memory; MODEL is a Qwen3-0.6B folder (random weights make token counts equal), DATA GSM8K's
+MODEL ?= Qwen3-0.6B
+DATA ?= gsm8k
+KIND ?= full
+PRESET ?= qwen3-0.6b-full
+gpu-bench:
+	$(PY) tests/benchmarks/gpu_step.py --model $(MODEL) --data $(DATA)
+gpu-scale:
+	$(PY) tests/benchmarks/gpu_scale.py --model $(MODEL) --data $(DATA)
+gpu-agreement:
+	$(PY) tests/gpu/agreement.py --model $(MODEL) --data $(DATA) --kind $(KIND)
+gpu-memory:
+	$(PY) tests/gpu/peak_memory.py $(PRESET) --model $(MODEL)
 
 # false-alarm rates of smoke and doctor; long
 calibrate:

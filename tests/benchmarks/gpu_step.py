@@ -1,0 +1,160 @@
+"""rlforge against TRL on one GPU, both with vLLM in their own process: 8 prompts x 8 completions of one model.
+
+    python tests/benchmarks/gpu_step.py --model FOLDER --data GSM8K_FOLDER [--steps 8] [--only rlforge-16,trl-16]
+
+Each program runs alone, one after the other. The table has the time from the start of the process to the end of the
+first step, the median step (the first two left out), the largest use of the device that nvidia-smi saw, and each
+ratio to TRL at the same micro-batch. Below it: what a step of rlforge is made of, and the least that its arithmetic and
+memory traffic would take on an H200. A model with random weights makes the programs' token counts equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SHARE = 0.3
+MATRIX_RATE, MEMORY_RATE = 790e12, 4.8e12
+"""FLOP/s in bfloat16 and bytes/s of an H200."""
+PROGRAMS = {
+    "rlforge-16-offload": (16, ["train.offload=true"]),
+    "rlforge-16": (16, []),
+    "trl-16": (16, None),
+    "rlforge-64": (64, []),
+    "trl-64": (64, None),
+}
+"""Micro-batch, and rlforge's further settings (None: TRL)."""
+OWN_PARTS = ("rollout", "train", "sync")
+
+
+def own_sets(options: argparse.Namespace, micro_batch: int, more: list[str]) -> list[str]:
+    """As TRL's: no checkpointing, no reference model."""
+    return [
+        f"model.path={options.model}", f"data.path={options.data}", f"max_tokens={options.max_tokens}",
+        f"micro_batch={micro_batch}", "gradient_checkpointing=false", "model.reference=false",
+        f"memory_share={SHARE}", *more, *options.set,
+    ]  # fmt: skip
+
+
+def measure(script: str, order: dict, *, limit: float) -> dict:
+    """The lines a program printed, and the largest use of the device in MiB; it is ended after ``limit`` seconds."""
+    environment = os.environ | {"PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
+    with tempfile.TemporaryFile("w+") as used, tempfile.TemporaryFile("w+") as errors:
+        watch = subprocess.Popen(
+            ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"], stdout=used
+        )
+        order["began"] = time.time()
+        program = subprocess.Popen(
+            [sys.executable, str(HERE / script), json.dumps(order)], stdout=subprocess.PIPE, stderr=errors, text=True,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        try:
+            printed, _ = program.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            printed, _ = program.communicate()
+        watch.terminate()
+        watch.wait()
+        used.seek(0)
+        errors.seek(0)
+        lines = [json.loads(line) for line in printed.splitlines() if line.startswith('{"since_start"')]
+        peak = max((int(line) for line in used.read().split() if line.isdigit()), default=0)
+        return {"lines": lines, "peak_mib": peak, "rc": program.returncode, "stderr": errors.read()[-3000:]}
+
+
+def summary(run: dict) -> dict | None:
+    """None for a run that made fewer than three steps."""
+    steps = [line for line in run["lines"] if line["event"] == "step"]
+    if len(steps) < 3:
+        return None
+    steady = steps[2:]
+    parts = next((line["parts"] for line in run["lines"] if line["event"] == "parts"), {})
+    made = {key: statistics.median(step[key] for step in steady) for key in OWN_PARTS if key in steady[0]}
+    return made | {
+        "first": steps[0]["since_start"], "peak_gib": run["peak_mib"] / 1024, "parts": parts,
+        "step": statistics.median(step["total"] for step in steady),
+        "allocated_gib": max(step["allocated_gib"] for step in steps),
+    }  # fmt: skip
+
+
+def floor(model: str, *, max_tokens: int, prompt: int = 120) -> tuple[float, float]:
+    """Seconds of 64 rows: the update's matrix products at full rate, and decoding's reads of weights and cache."""
+    from rlforge_cli.architecture import architecture_of
+
+    shape = architecture_of(model)
+    assert shape is not None, "no shape of this model is known"
+    matrices = 6 * shape.parameters * 64 * (prompt + max_tokens)
+    cached = 64 * (prompt + max_tokens / 2) * 2 * shape.layers * shape.kv_heads * shape.head_dim * 2
+    return matrices / MATRIX_RATE, max_tokens * (2 * shape.parameters + cached) / MEMORY_RATE
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a Qwen3-0.6B folder")
+    parser.add_argument("--data", required=True, help="a folder with GSM8K's train.jsonl and test.jsonl")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=512)
+    parser.add_argument("--limit", type=float, default=300, help="seconds for each program")
+    parser.add_argument("--only", default=",".join(PROGRAMS), help="which programs, in this order")
+    parser.add_argument("--set", action="append", default=[], help="further settings of rlforge, key=value")
+    options = parser.parse_args()
+    made: dict[str, dict] = {}
+    for name in options.only.split(","):
+        micro_batch, more = PROGRAMS[name]
+        order: dict = {"steps": options.steps}
+        if more is None:
+            order |= {
+                "model": options.model, "data": f"{options.data}/test.jsonl", "micro_batch": micro_batch,
+                "max_tokens": options.max_tokens, "memory_share": SHARE,
+            }  # fmt: skip
+        else:
+            order |= {"preset": "qwen3-0.6b-full", "sets": own_sets(options, micro_batch, more)}
+        run = measure("gpu_peer_step.py" if more is None else "gpu_own_step.py", order, limit=options.limit)
+        found = summary(run)
+        print(json.dumps({"program": name, "rc": run["rc"], "result": found}), flush=True)
+        if found is None:
+            print(f"{name} made too few steps:\n{run['stderr']}", file=sys.stderr, flush=True)
+        else:
+            made[name] = found
+    show(made, options)
+
+
+def show(made: dict[str, dict], options: argparse.Namespace) -> None:
+    from rlforge_cli import output
+
+    def ratio(name: str, found: dict, value: str) -> str:
+        peer = made.get(f"trl-{PROGRAMS[name][0]}")
+        return f"{found[value] / peer[value]:.2f}" if peer else "-"
+
+    rows = [
+        [
+            name, f"{found['step']:.2f}", ratio(name, found, "step"),
+            *(f"{found[part]:.2f}" if part in found else "-" for part in OWN_PARTS),
+            f"{found['first']:.0f}", ratio(name, found, "first"), f"{found['peak_gib']:.1f}",
+            ratio(name, found, "peak_gib"),
+        ]
+        for name, found in made.items()
+    ]  # fmt: skip
+    columns = ["program", "s/step", "/ TRL", "rollout", "update", "sync", "first", "/ TRL", "GiB", "/ TRL"]
+    title = f"8 x 8 x {options.max_tokens} tokens, median of {options.steps - 2} steps"
+    output.stdout().print(output.table(columns, rows, title=title, right=tuple(range(1, 10))))
+    update, decode = floor(options.model, max_tokens=options.max_tokens)
+    columns = ["part of a step", *(name for name, found in made.items() if found["parts"])]
+    tables = [found["parts"] for found in made.values() if found["parts"]]
+    rows = [[part, *(f"{table.get(part, 0.0):.3f}" for table in tables)] for part in (tables[0] if tables else {})]
+    least = [f"{update + decode:.3f}" for _ in tables]
+    rows.append([f"least: update {update:.2f} + decoding {decode:.2f}", *least])
+    output.stdout().print(output.table(columns, rows, title="seconds", right=tuple(range(1, len(columns)))))
+
+
+if __name__ == "__main__":
+    main()
