@@ -101,6 +101,12 @@ def test_nan_counts_only_where_tokens_are_trained():
     assert shown.isnan()
 
 
+def test_a_small_divergence_is_not_lost_in_float32():
+    d = torch.tensor([1e-5, 1e-4, -1e-3])
+    value = kl_estimate(torch.zeros(3), d)
+    torch.testing.assert_close(value, d.square() / 2, rtol=1e-3, atol=1e-12)
+
+
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 def test_kl_is_finite_with_finite_gradient_far_away(estimator):
     logprobs = torch.zeros(3, requires_grad=True)
