@@ -12,8 +12,24 @@ import torch
 from torch import Tensor
 
 
-class Parking:
-    """Of one CUDA device."""
+class NoParking:
+    """Everything stays where it is."""
+
+    def leave(self, changed: Sequence[Tensor], constant: Sequence[Tensor] = ()) -> None:
+        """Start to take tensors from the device."""
+
+    def wait_left(self) -> None:
+        """Their memory is free afterwards."""
+
+    def fetch(self, tensors: Sequence[Tensor]) -> None:
+        """Start to bring them back."""
+
+    def wait_fetched(self) -> None:
+        """They may be read afterwards."""
+
+
+class Parking(NoParking):
+    """In the host's memory, from one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

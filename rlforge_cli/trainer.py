@@ -17,7 +17,7 @@ from rlforge_cli.grpo.batch import Batch, make_batch, to_device
 from rlforge_cli.grpo.correction import importance_weights, over_reported, reported_tokens, sampling_metrics
 from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
-from rlforge_cli.parking import Parking
+from rlforge_cli.parking import NoParking, Parking
 from rlforge_cli.rewards import score
 from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect
 from rlforge_cli.rows import Row, cut, padded, padded_sampling, trained_rows
@@ -52,12 +52,11 @@ class Trainer:
             max_tokens=config.rollout.max_tokens, temperature=config.rollout.temperature, top_p=config.rollout.top_p,
             top_k=config.rollout.top_k, stop=config.rollout.stop, logprob_share=config.rollout.logprob_share,
         )  # fmt: skip
-        self.parking: Parking | None = None
-        """What only an update reads waits there while another engine has the device."""
-        if config.train.offload and config.rollout.engine == "vllm" and policy.device.type == "cuda":
-            self.parking = Parking(policy.device)
-            self.park()
-            self.parking.wait_left()
+        parks = config.train.offload and config.rollout.engine == "vllm" and policy.device.type == "cuda"
+        self.parking = Parking(policy.device) if parks else NoParking()
+        """Where what only an update reads waits while another engine has the device."""
+        self.park()
+        self.parking.wait_left()
         self.step = 0
         self.cursor = 0
         """Problems drawn for the steps done; a rollout under way has drawn more."""
@@ -70,12 +69,7 @@ class Trainer:
         return list(self.policy.reference.parameters()) if self.policy.reference is not None else []
 
     def park(self) -> None:
-        if self.parking is not None:
-            self.parking.leave(self.optimizer.between_updates(), constant=self.reference_weights())
-
-    def wait_fetched(self) -> None:
-        if self.parking is not None:
-            self.parking.wait_fetched()
+        self.parking.leave(self.optimizer.between_updates(), constant=self.reference_weights())
 
     def state(self) -> dict[str, Any]:
         """Counters of a checkpoint; all randomness derives from the seed and these."""
@@ -118,8 +112,7 @@ class Trainer:
         trained = time.perf_counter()
         self.park()
         self.engine.sync_weights(step=step)
-        if self.parking is not None:
-            self.parking.wait_left()
+        self.parking.wait_left()
         synced = time.perf_counter()
 
         self.step = step
@@ -227,11 +220,11 @@ class Trainer:
         constant = len(rows) * self.config.rollout.max_tokens
         denominators = {"sequence": sum(bool(r.completion) for r in rows), "token": tokens, "constant": constant}
         denominator = denominators[self.config.grpo.aggregation]
-        if self.parking is not None:  # comes while the loss and its gradient are computed
-            self.parking.fetch([*self.optimizer.between_updates(), *self.reference_weights()])
+        # comes while the loss and its gradient are computed
+        self.parking.fetch([*self.optimizer.between_updates(), *self.reference_weights()])
         sums = self.ranks.together(lambda: self.own_gradients(rows, denominator=denominator), interruptible=False)
         record: dict[str, Any] = over_reported(update_metrics(self.ranks.gather(sums)))
-        self.wait_fetched()
+        self.parking.wait_fetched()
         self.optimizer.sum_gradients(self.ranks)
         record["grad_norm"] = self.optimizer.grad_norm()
         # a NaN anywhere in the loss or the gradient refuses the step: the weights stay as they are
@@ -271,7 +264,7 @@ class Trainer:
 
     def sampled_kl(self, rows: Sequence[Row]) -> dict[str, float]:
         """kl_ref summed over some of the completions, from the forward passes that the loss has made; their tokens."""
-        self.wait_fetched()
+        self.parking.wait_fetched()
         total, tokens = 0.0, 0
         for indices in self.micro_batches(rows):
             part = [rows[i] for i in indices]
@@ -290,7 +283,7 @@ class Trainer:
         mask = batch.completion_mask
         reference = None
         if self.policy.has_reference and self.reference_stride == 1:
-            self.wait_fetched()
+            self.parking.wait_fetched()
             reference = self.policy.reference_logprobs(batch, temperature=temperature)
         logprobs, entropy = self.policy.logprobs(batch, temperature=temperature)
         old = logprobs.detach()

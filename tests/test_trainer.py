@@ -9,6 +9,7 @@ from toys import ScriptedEngine, ToyTask, toy_policy
 
 from rlforge_cli.config import Config, PromptConfig
 from rlforge_cli.engines.hf import HFEngine
+from rlforge_cli.parking import NoParking
 from rlforge_cli.prompts import PromptEncoder
 from rlforge_cli.settings import build
 from rlforge_cli.trainer import Row, Trainer
@@ -396,3 +397,37 @@ def test_state_is_enough_to_continue_exactly():
         second.train_step()
     for name, parameter in straight.policy.trainable().items():
         assert torch.equal(parameter, second.policy.trainable()[name])
+
+
+class Spoiling(NoParking):
+    """What has left holds NaN until it is fetched: a reader in between shows."""
+
+    def __init__(self) -> None:
+        self.away: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def leave(self, changed, constant=()):
+        for tensor in [*changed, *constant]:
+            assert id(tensor) not in self.away
+            self.away[id(tensor)] = (tensor, tensor.detach().clone())
+            tensor.data.fill_(float("nan"))
+
+    def fetch(self, tensors):
+        for tensor in tensors:
+            if id(tensor) in self.away:
+                tensor.data.copy_(self.away.pop(id(tensor))[1])
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.05])
+def test_what_is_parked_is_fetched_before_anything_reads_it(kl_coef):
+    weights = []
+    for parking in (NoParking(), Spoiling()):
+        policy = toy_policy(reference=True, dtype=torch.bfloat16)
+        config = configuration(grpo={"kl_coef": kl_coef, "updates": 2}, model={"reference_share": 0.5})
+        trainer = make_trainer(config, policy=policy)
+        trainer.parking = parking
+        trainer.park()
+        for _ in range(3):
+            assert not trainer.train_step()["skipped"]
+        weights.append(torch.cat([p.flatten() for p in policy.trainable().values()]))
+    assert weights[0].isfinite().all()
+    assert torch.equal(*weights)
