@@ -156,7 +156,9 @@ class TrainConfig(Section, frozen=True):
         False
     )
     max_skipped: Annotated[int, doc("stop after this many steps in a row without an update", ge=1)] = 5
-    stop_on_collapse: Annotated[bool, doc("end a run that doctor would call lost: NaN, collapse, KL runaway")] = False
+    stop_on_collapse: Annotated[
+        bool, doc("end a run that doctor would call lost: NaN, collapse, KL runaway, no signal")
+    ] = False
 
 
 class CheckpointConfig(Section, frozen=True):

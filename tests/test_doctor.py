@@ -137,6 +137,15 @@ def steps(**series):
 CONFIG = settings.load("tiny-arith")
 
 
+def silent(*, dead, entropy=None, accuracy=0.02, groups=8):
+    """Records of so many dead groups."""
+    length = len(dead)
+    return steps(
+        zero_std_fraction=dead, entropy=entropy or [2.0] * length, accuracy=[accuracy] * length,
+        groups_generated=[groups] * length, kl_ref=[0.1] * length,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("rule", "records"),
     [
@@ -144,6 +153,9 @@ CONFIG = settings.load("tiny-arith")
         ("nonfinite", [{"step": 1}, *({"step": n, "loss": None, "_nonfinite": ["loss"]} for n in (2, 3, 4))]),
         ("kl_runaway", steps(kl_ref=[0.1, 0.4, 2.0, 4.0, 5.0, 6.0, 6.0, 6.0, 7.0, 8.0], accuracy=[0.2] * 10)),
         ("collapse", steps(accuracy=[0.3] * 20 + [0.02] * 10, kl_ref=[0.05] * 30)),
+        ("no_signal", silent(dead=[0.9] * 10 + [1.0] * 20)),
+        ("no_signal", silent(dead=[0.2] * 10 + [1.0] * 18 + [0.875] * 2, entropy=[3.0] * 15 + [0.2] * 15)),
+        ("no_signal", silent(dead=[1.0] * 100, groups=1)),
     ],
 )
 def test_lost(rule, records):
@@ -166,6 +178,12 @@ def test_where_the_trouble_began():
         steps(accuracy=[0.3] * 20 + [0.15] * 20, kl_ref=[0.1] * 40),
         steps(accuracy=[0.02] * 10 + [0.0] * 30),
         steps(accuracy=[0.5, 0.4] + [0.1] * 12),
+        silent(dead=[1.0] * 19),
+        silent(dead=[1.0] * 99, groups=1),
+        silent(dead=[1.0] * 29 + [0.875]),  # one group of 160 lives
+        silent(dead=[0.875] * 30, entropy=[3.0] * 10 + [0.2] * 20),
+        silent(dead=[1.0] * 30, accuracy=0.95),  # solved
+        silent(dead=[0.9] * 30, accuracy=0.02),  # hard, and now and then right
     ],
 )
 def test_not_lost(records):

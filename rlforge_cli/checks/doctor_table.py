@@ -24,7 +24,7 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule(rules.lost_run, "is the run lost: NaN, collapse of accuracy, KL runaway?", "what follows cannot be used; `train --stop-on-collapse` ends it"),
+    Rule(rules.lost_run, "is the run lost: NaN, collapse of accuracy, KL runaway, no reward signal?", "what follows cannot be used; `train --stop-on-collapse` ends it"),
     Rule(rules.clip_fraction, "are many updates cut off at the clip?", "above 0.2 the learning rate is too high"),
     Rule(rules.signal, "is adv_std_generated low while entropy is normal?", "below 0.5 three groups in four are dead; raise the temperature or take harder (or easier) problems"),
     Rule(rules.entropy, "has entropy gone to 0 without the task being solved?", "below 0.01 nat nothing is explored any more"),

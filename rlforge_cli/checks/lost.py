@@ -23,6 +23,13 @@ ACCURACY_KEPT = 0.25
 LEAST_ACCURACY = 0.08
 """A level that was never above this cannot be lost."""
 LEAST_DROP_Z = 4.0
+SILENT_STEPS, SILENT_GROUPS = 20, 100
+"""At least so many steps, and groups, are looked at: where nine groups in ten are dead, all of 100 are by 1 chance in
+37,000."""
+NEARLY_ALL, ENTROPY_LEFT = 0.95, 0.2
+"""Of the groups dead, and of the start's entropy left: together as sure."""
+SOLVED = 0.5
+"""From this accuracy equal rewards say that the problems are too easy, not that the policy is lost."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -37,7 +44,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 def lost(records: Sequence[dict[str, Any]], config: Config) -> Lost | None:
     """The first rule that calls the run lost, or None; ``records`` are steps from 1 on, in order."""
-    for rule in (nonfinite, kl_runaway, collapse):
+    for rule in (nonfinite, kl_runaway, collapse, no_signal):
         if found := rule(records, config):
             return found
     return None
@@ -119,3 +126,36 @@ def collapse(records: Sequence[dict[str, Any]], config: Config) -> Lost | None:
         f"{length[-1]:.0f}, entropy {scored[place].get('entropy') or 0:.2g} -> {scored[-1].get('entropy') or 0:.2g}",
         "start again from the last good checkpoint with a lower optimizer.lr; rollouts.jsonl shows what it writes",
     )  # fmt: skip
+
+
+def no_signal(records: Sequence[dict[str, Any]], config: Config) -> Lost | None:
+    """In every group of many steps all rewards were equal, or in nearly every one and the entropy is gone."""
+    window: list[dict[str, Any]] = []
+    groups = dead = 0.0
+    for record in reversed(records):
+        if len(window) >= SILENT_STEPS and groups >= SILENT_GROUPS:
+            break
+        made = record.get("groups_generated") or 0
+        window.append(record)
+        groups += made
+        dead += made * (record.get("zero_std_fraction") or 0.0)
+    if len(window) < SILENT_STEPS or groups < SILENT_GROUPS:
+        return None
+    before = mean_of(records[:WINDOW], "entropy")
+    now = mean_of(window[:WINDOW], "entropy")
+    gone = before is not None and now is not None and now < ENTROPY_LEFT * before
+    accuracy = mean_of(window, "accuracy") or 0.0
+    if dead < (NEARLY_ALL if gone else 1.0) * groups or accuracy >= SOLVED:
+        return None
+    return Lost(
+        "no_signal", trouble_since(records, config) or window[-1]["step"],
+        f"{dead:.0f} of {groups:.0f} groups in the last {len(window)} steps had no spread of rewards; accuracy "
+        f"{accuracy:.3f}, entropy {before or 0:.2g} -> {now or 0:.2g}",
+        "from an earlier checkpoint a lower optimizer.lr and other reward weights (`rlforge smoke --rewards`); if it "
+        "was so from the start, easier problems or a larger G",
+    )  # fmt: skip
+
+
+def mean_of(records: Sequence[dict[str, Any]], name: str) -> float | None:
+    values = [record[name] for record in records if isinstance(record.get(name), (int, float))]
+    return statistics.fmean(values) if values else None

@@ -30,7 +30,7 @@ def train(
     note: Annotated[str | None, typer.Option(help="Why this run exists.")] = None,
     resume: Annotated[str | None, typer.Option(help="Continue a run exactly from its last checkpoint.")] = None,
     stop_on_collapse: Annotated[
-        bool, typer.Option("--stop-on-collapse", help="End a run that is lost (NaN, collapse, KL runaway).")
+        bool, typer.Option("--stop-on-collapse", help="End a run that is lost (NaN, collapse, KL runaway, no signal).")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,

@@ -49,7 +49,8 @@ def ar1(rng: np.random.Generator, steps: int = STEPS) -> np.ndarray:
 def noise_run(rng: np.random.Generator) -> Curves:
     series = {name: level + sd * ar1(rng) for name, (level, sd) in LEVELS.items()}
     records = [
-        {"step": step + 1} | {name: max(0.0, float(values[step])) for name, values in series.items()}
+        {"step": step + 1, "groups_generated": 8}
+        | {name: max(0.0, float(values[step])) for name, values in series.items()}
         for step in range(STEPS)
     ]
     return Curves(config=Config(), records=records)
