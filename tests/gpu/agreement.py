@@ -28,8 +28,8 @@ from rlforge_cli.settings import load
 
 LIMIT = {"full": 0.02, "lora": 0.02, "qlora": 0.1}
 """Of the mean |difference| of log-probabilities, in bfloat16 and with a 4-bit base."""
-MOVED = 0.03
-"""At least this much the engine's answer to a perturbed projection differs from that without it."""
+MOVED = 0.01
+"""By this much at least a perturbed projection, or training, moves the log-probabilities of former completions."""
 ROWS = 2
 
 
@@ -56,7 +56,7 @@ class Check:
             "qwen3-0.6b-full",
             sets=[
                 f"model.path={options.model}", f"data.path={options.data}", f"adaptation={options.kind}",
-                "max_tokens=128", "micro_batch=8", "gradient_checkpointing=false", "model.reference=false",
+                f"max_tokens={options.tokens}", "micro_batch=8", "gradient_checkpointing=false", "model.reference=false",
                 "logprob_share=1", "G=4", "P=4", "lr=1e-4", "memory_share=0.1", "eval.batch_size=64",
                 f"reward.functions={Path(__file__).resolve()}:spread", *options.set,
             ],
@@ -74,7 +74,7 @@ class Check:
         print(f"{spent:6.1f} s  {self.kind:5}  {'ok  ' if good else 'FAIL'}  {what}: {value}", flush=True)
 
     def sample(self, *, n: int = ROWS, seed: int = 0, temperature: float = 1.0) -> list[Completion]:
-        params = SamplingParams(max_tokens=128, temperature=temperature)
+        params = SamplingParams(max_tokens=self.config.rollout.max_tokens, temperature=temperature)
         return [c for group in self.engine.generate(self.prompts, n=n, params=params, seed=seed) for c in group]
 
     def gap(self, completions: list[Completion]) -> tuple[float, float]:
@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
     parser.add_argument("--kind", choices=sorted(LIMIT), default="full")
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--syncs", type=int, default=1000)
     parser.add_argument("--set", action="append", default=[], help="further settings, key=value")
     options = parser.parse_args()
