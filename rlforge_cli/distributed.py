@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+ONE_REQUEST_S = 1.0
+"""Signals closer than this are one request: a terminal and a wrapper such as ``timeout`` both pass it on."""
 PATIENCE = timedelta(minutes=30)
 """How long a rank waits for another: longer than ranks differ in a rollout, or than saving a model takes."""
 
@@ -44,7 +48,8 @@ class Ranks:
         self.size = size
         self.asked_to_stop: int | None = None
         """The signal that this process was sent."""
-        self.interruptible = False
+        self.asked_at = -ONE_REQUEST_S
+        self.interruptible = size == 1
 
     @property
     def first(self) -> bool:
@@ -149,11 +154,48 @@ class Ranks:
             dist.broadcast(tensor.detach(), src=0)
 
     def ask_to_stop(self, number: int, _: object) -> None:
-        """A signal handler: ends interruptible work at once; anything else goes on until the ranks next agree."""
-        self.asked_to_stop = number
-        if self.interruptible:
+        """A signal handler: ends interruptible work at once; anything else goes on until the ranks next agree, or, in a
+        process alone, until :meth:`release` or the second request."""
+        now = time.monotonic()
+        again = self.asked_to_stop is not None and now - self.asked_at >= ONE_REQUEST_S
+        if self.asked_to_stop is None:
+            self.asked_to_stop, self.asked_at = number, now
+        if self.interruptible or (self.size == 1 and again):
+            self.stop(number)
+
+    def stop(self, number: int) -> None:
+        self.interruptible = False  # what is begun now, such as saving, is not cut by the same request
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+    def hold(self) -> None:
+        """From here to :meth:`release` a process alone is not interruptible: its weights lie between two steps."""
+        if self.size == 1:
             self.interruptible = False
-            raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+
+    def release(self) -> None:
+        """
+        Raises:
+            KeyboardInterrupt, Terminated: the process was asked to stop meanwhile.
+        """
+        if self.size == 1:
+            self.interruptible = True
+            if self.asked_to_stop is not None:
+                self.stop(self.asked_to_stop)
+
+    @contextlib.contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Meanwhile SIGINT and SIGTERM go to :meth:`ask_to_stop`, in a process alone too."""
+        if self.size > 1 or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.asked_to_stop, self.interruptible = None, True
+        before = {number: signal.signal(number, self.ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            self.asked_to_stop, self.interruptible = None, True
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 ALONE = Ranks()

@@ -166,6 +166,7 @@ class Experiment:
         while not trainer.finished:
             record = trainer.train_step()
             try:
+                self.ranks.release()
                 if (config.eval.every and trainer.step % config.eval.every == 0) or trainer.finished:
                     record |= self.validate()
                     progress.note(

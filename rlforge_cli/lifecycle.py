@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +22,6 @@ from rlforge_cli.progress import Progress
 from rlforge_cli.provenance import git_commit, now, versions
 from rlforge_cli.run_dir import RunDir
 from rlforge_cli.run_log import Silent, Writers
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM raises :class:`rlforge_cli.errors.Terminated` in the main thread, so that a run ends in order."""
-
-    def stop(*_: object) -> None:
-        raise Terminated
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def execute(
@@ -74,8 +54,7 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool, ranks: R
             mark_running(run)
 
         ranks.in_first(claim)
-        if ranks.size == 1:  # several have handlers of their own
-            held.enter_context(terminable())
+        held.enter_context(ranks.stoppable())
         experiment = None
         writers: Writers | Silent | None = None
         begin = time.perf_counter()
@@ -172,7 +151,8 @@ def save_if_whole(experiment: Experiment | None, run: RunDir) -> str:
     if experiment is None or experiment.trainer.step == 0:
         return standing
     if not experiment.trainer.between_steps:
-        return f"the step under way was lost; {standing}"
+        done = experiment.trainer.step - (checkpoint.step_of(last) if last is not None else 0)
+        return f"stopped in the middle of an update, so {done} finished step(s) are lost; {standing}"
     path = experiment.save_checkpoint()
     return f"saved as {path.name}"
 

@@ -105,6 +105,7 @@ class Trainer:
         record = rollout_metrics(collected, advantages)
         rolled_out = time.perf_counter()
 
+        self.ranks.hold()
         self.between_steps = False
         self.engine.offload()
         offloaded = time.perf_counter()

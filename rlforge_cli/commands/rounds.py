@@ -27,7 +27,7 @@ def rounds(
 
     from rlforge_cli import goals as ladder
     from rlforge_cli import output, rounds, rounds_view, series, study
-    from rlforge_cli.lifecycle import terminable
+    from rlforge_cli.distributed import ALONE
     from rlforge_cli.outcomes import outcomes, proposal
 
     if copy is not None:
@@ -57,7 +57,7 @@ def rounds(
         if hint:
             rounds_view.hint(found)
         return
-    with terminable():
+    with ALONE.stoppable():
         try:
             done = rounds.conduct(loaded, runs_dir=folder, tools=series.tools(quiet=quiet), report=rounds.write_report)
         except KeyboardInterrupt:

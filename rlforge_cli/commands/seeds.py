@@ -22,7 +22,7 @@ def seeds(
 ) -> None:
     """Train and score fresh seeds of a run and of its control, then say whether the recipe is better."""
     from rlforge_cli import output, seeds, seeds_view, series
-    from rlforge_cli.lifecycle import terminable
+    from rlforge_cli.distributed import ALONE
 
     folder = runs_folder(runs_dir)
     plan = seeds.prepare(run, n=n, control=control, runs_dir=folder)
@@ -34,7 +34,7 @@ def seeds(
         else:
             seeds_view.plan(plan, cost)
         return
-    with terminable():
+    with ALONE.stoppable():
         try:
             result = seeds.confirm(plan, tools=series.tools(quiet=quiet), runs_dir=folder)
         except KeyboardInterrupt:
