@@ -17,6 +17,10 @@ class RunFailed(RuntimeError):
     """A run or a check failed for a reason that the message names. Exit code 1."""
 
 
+class NotNumbers(RunFailed):
+    """The policy's probabilities are NaN: its weights are spoiled."""
+
+
 class Terminated(BaseException):
     """SIGTERM: as KeyboardInterrupt, with exit code 143."""
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+LARGEST = 1e100
+"""Of a metric: the sums and squares of larger ones are beyond any float."""
 _DECODER = msgspec.json.Decoder()
 
 
@@ -71,16 +73,30 @@ def regular(path: Path) -> Path:
 def read_steps(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The records of a metrics file in order of steps, and how many lines were no complete object.
 
-    Of a step logged twice (a resume repeats some) the later record counts. Whole numbers beyond any float become
-    infinite: what reads a metric then meets a value that is not finite, not an error.
+    Of a step logged twice (a resume repeats some) the later record counts. Values are as a run writes them: numbers,
+    true, false or null; what is not finite, or too large to reckon with, is null and named in ``_nonfinite``; anything
+    else is left out.
 
     Raises:
         OSError: the file cannot be read.
     """
     records, incomplete = read_records(regular(path))
-    records = [{key: within_floats(value) for key, value in record.items()} for record in records]
+    records = [as_logged(record) for record in records]
     by_step = {record["step"]: record for record in records if isinstance(record.get("step"), int)}
     return [by_step[step] for step in sorted(by_step)], incomplete
+
+
+def as_logged(record: dict[str, Any]) -> dict[str, Any]:
+    """Example: ``{"loss": inf, "step": 1, "x": "a"}`` -> ``{"loss": None, "step": 1, "_nonfinite": ["loss"]}``."""
+    named = record.get("_nonfinite")
+    lost = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    kept: dict[str, Any] = {}
+    for key, value in record.items():
+        if value is None or isinstance(value, (bool, int, float)):
+            beyond = isinstance(value, (int, float)) and not abs(within_floats(value)) <= LARGEST
+            kept[key] = None if beyond else value
+            lost += [key] if beyond and key not in lost else []
+    return kept | ({"_nonfinite": lost} if lost else {})
 
 
 def within_floats(value: Any) -> Any:

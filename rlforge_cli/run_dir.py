@@ -147,6 +147,19 @@ class RunDir:
         except OSError as error:
             raise UserError(f"{self.metrics_file}: cannot be read: {error.strerror}") from None
 
+    def steps(self) -> list[dict[str, Any]]:
+        """The records of training steps, which are numbered from 1.
+
+        Raises:
+            UserError: there is none, or none with a metric in it: nothing can be said about the run.
+        """
+        records = [record for record in self.metrics() if record["step"] > 0]
+        if not records:
+            raise UserError(f"{self.id} has logged no step: nothing to judge")
+        if not any(value is not None for record in records for key, value in record.items() if key != "step"):
+            raise UserError(f"{self.metrics_file}: its {len(records)} steps hold no metric: nothing to judge")
+        return records
+
     def is_locked(self) -> bool:
         """Whether a live process is writing this run."""
         from filelock import FileLock, Timeout

@@ -5,8 +5,9 @@ Nothing is written: the run that follows starts as if smoke had never been.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from rlforge_cli import difficulty, reward_check
 from rlforge_cli.checks import Evidence, Probes
 from rlforge_cli.checks.evidence import PlanFacts
 from rlforge_cli.config import Config
-from rlforge_cli.errors import UserError
+from rlforge_cli.errors import NotNumbers, UserError
 from rlforge_cli.seeding import derive
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def smoke(
     try:
         session.before_training()
         if steps and not session.stopped:
-            session.train(steps, progress)
+            with session.ended_by_spoiled_weights():
+                session.train(steps, progress)
     finally:
         parts.engine.close()
     return Smoked(session.evidence())
@@ -206,6 +208,15 @@ class Session:
         self.start_logprobs = self.tokens.logprobs()
         self.found["agreement"] = probing.agreement(self.tokens.engine, self.start_logprobs)
         self.found["padding_gap"] = self.tokens.padding_gap(self.start_logprobs)
+
+    @contextlib.contextmanager
+    def ended_by_spoiled_weights(self) -> Iterator[None]:
+        """They are what the gates judge, not an error of smoke's."""
+        try:
+            yield
+        except NotNumbers as error:
+            self.records.append({"step": len(self.records) + 1, "_nonfinite": ["sampling_logprobs"]})
+            self.stopped = f"stopped: {error}"
 
     def train(self, steps: int, progress: Progress) -> None:
         """The steps, and then the same probes again."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlforge_cli.config import Config, groups_per_round
 from rlforge_cli.distributed import ALONE, Ranks
+from rlforge_cli.errors import NotNumbers
 from rlforge_cli.grpo.advantages import group_advantages
 from rlforge_cli.grpo.batch import Batch, make_batch, to_device
 from rlforge_cli.grpo.correction import importance_weights, over_reported, reported_tokens, sampling_metrics
@@ -19,7 +20,7 @@ from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
 from rlforge_cli.parking import NoParking, Parking
 from rlforge_cli.rewards import score
-from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect
+from rlforge_cli.rollouts import Collected, Completion, RolloutEngine, RolloutGroup, SamplingParams, collect
 from rlforge_cli.rows import Row, cut, padded, padded_sampling, trained_rows
 from rlforge_cli.seeding import ProblemOrder, derive
 from rlforge_cli.step_metrics import rollout_metrics, update_metrics
@@ -155,6 +156,7 @@ class Trainer:
         prompts = [self.encoder.encode(problem) for problem in problems]
         size = self.config.rollout.group_size
         generated = self.engine.generate(prompts, n=size, params=self.params, seed=seed, places=places)
+        self.require_numbers(generated)
         flat = [(problem, c) for problem, group in zip(problems, generated, strict=True) for c in group]
         grades = [self.task.grade(completion.text, problem) for problem, completion in flat]
         scores = score(
@@ -167,6 +169,17 @@ class Trainer:
             RolloutGroup(problem, prompt, group, grades[i * size : (i + 1) * size], scores[i * size : (i + 1) * size])
             for i, (problem, prompt, group) in enumerate(zip(problems, prompts, generated, strict=True))
         ]
+
+    def require_numbers(self, groups: Sequence[Sequence[Completion]]) -> None:
+        """
+        Raises:
+            NotNumbers: a token was sampled from probabilities that are NaN.
+        """
+        if any(math.isnan(value) for group in groups for c in group for value in c.sampling_logprobs):
+            raise NotNumbers(
+                f"after step {self.step} the policy's probabilities are NaN: an update spoiled its weights; lower "
+                f"optimizer.lr ({self.config.optimizer.lr:g}), or use model.dtype=float32, and start again"
+            )
 
     def advantages(self, group: RolloutGroup) -> list[float]:
         rewards = torch.tensor([group.rewards], dtype=torch.float64)

@@ -13,6 +13,7 @@ from rlforge_cli.checks.curves import Curves, direction
 from rlforge_cli.checks.doctor_table import RULES, run_rules
 from rlforge_cli.checks.lost import lost, trouble_since
 from rlforge_cli.collapse import CollapseWatch
+from rlforge_cli.doctor import diagnose
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.run_dir import LineWriter
 
@@ -275,3 +276,56 @@ def test_doctor_names_what_it_could_not_read(tmp_path):
     done = CliRunner().invoke(app, ["doctor", "run-01", "--runs-dir", str(tmp_path)])
     assert isinstance(done.exception, UserError)
     assert "run.json" in str(done.exception)
+
+
+def with_lines(folder, *lines, **info):
+    run, _ = begin(folder)
+    run.update_info(status="completed", **info)
+    run.metrics_file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return run
+
+
+STEP = '{"step": %d, "loss": 0.0, "accuracy": 0.5, "grad_norm": 1.0, "adv_std": 1.0}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "has logged no step"), (["garbage", "[1]", '{"loss": 1.0}'], "has logged no step"),
+        (['{"step": -1, "loss": 1}'], "has logged no step"),
+        (['{"step": 1, "loss": null}', '{"step": 2, "loss": []}'], "its 2 steps hold no metric"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["doctor", "smoke"])
+def test_what_logged_nothing_is_not_healthy(tmp_path, lines, message, command):
+    run = with_lines(tmp_path, *lines)
+    words = [run.id] if command == "doctor" else ["--run", run.id]
+    done = CliRunner().invoke(app, [command, *words, "--runs-dir", str(tmp_path)])
+    assert isinstance(done.exception, UserError)
+    assert message in str(done.exception)
+
+
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1e308", "-1e308", '"abc"', "[]", "{}", "true"])
+def test_no_value_of_a_metric_is_too_odd_to_be_judged(tmp_path, value):
+    names = [name for name in json.loads(STEP % 1) if name != "step"]
+    names += ["zero_std_fraction", "groups_generated", "groups_kept", "entropy", "kl_ref", "adv_std_generated"]
+    odd = ", ".join(f'"{name}": {value}' for name in names)
+    run = with_lines(tmp_path, *(STEP % n for n in range(1, 5)), *(f'{{"step": {n}, {odd}}}' for n in range(5, 60)))
+    for words in (["doctor", run.id, "--json"], ["smoke", "--run", run.id, "--steps", "60", "--json"]):
+        done = CliRunner().invoke(app, [*words, "--runs-dir", str(tmp_path)])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "why"),
+    [("failed", "RunFailed: the disk is full", "failed: RunFailed: the disk is full"),
+     ("running", None, "crashed: its process is gone without a word")],
+)  # fmt: skip
+def test_a_run_that_did_not_end_as_planned_is_an_alarm(tmp_path, status, reason, why):
+    run = with_lines(tmp_path, *(STEP % n for n in range(1, 5)))
+    run.update_info(status=status, reason=reason)
+    found = diagnose(run)
+    assert found["status"] == "alarms"
+    assert found["alarms"][0]["name"] == "ended"
+    assert found["alarms"][0]["why"].startswith(why)

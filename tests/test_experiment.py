@@ -288,3 +288,10 @@ def test_a_reward_function_that_fails_is_one_line_and_leaves_no_run(body):
     with pytest.raises(UserError, match="reward function"):
         lifecycle.execute(run, plan.config, quiet=True)
     assert not run.path.exists()
+
+
+def test_weights_that_an_update_spoiled_end_a_run_with_the_reason():
+    run, plan = begin("steps=4", "lr=1e30", "optimizer.warmup_steps=0")
+    with pytest.raises(RunFailed, match=r"after step 1 .* NaN: .* lower optimizer.lr \(1e\+30\)"):
+        lifecycle.execute(run, plan.config, quiet=True)
+    assert "NaN" in run.info()["reason"]

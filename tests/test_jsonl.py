@@ -59,11 +59,20 @@ def test_steps_are_in_order_and_the_later_record_counts(tmp_path: Path) -> None:
     assert read_steps(path) == ([{"step": 1}, {"step": 2, "a": 2}], 1)
 
 
-def test_whole_numbers_beyond_any_float_are_infinite(tmp_path: Path) -> None:
+def test_what_cannot_be_reckoned_with_is_null_and_named(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     big = "1" + "0" * 400
-    path.write_text(f'{{"step": 1, "a": {big}, "b": -{big}, "c": 1e400, "d": 12}}\n{{"step": {big}}}\n')
-    assert read_steps(path)[0] == [{"step": 1, "a": math.inf, "b": -math.inf, "c": math.inf, "d": 12}]
+    path.write_text(
+        f'{{"step": 1, "a": {big}, "b": -{big}, "c": 1e400, "d": 12, "e": Infinity, "f": NaN, "g": 1e308}}\n'
+        f'{{"step": {big}}}\n'
+        '{"step": 2, "a": "x", "b": [1], "c": {}, "d": null, "e": true, "_nonfinite": ["d", 5]}\n'
+        '{"step": 3, "_nonfinite": "d"}\n'
+    )
+    assert read_steps(path)[0] == [
+        {"step": 1, "d": 12, **dict.fromkeys("abcefg"), "_nonfinite": list("abcefg")},
+        {"step": 2, "d": None, "e": True, "_nonfinite": ["d"]},
+        {"step": 3},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -440,3 +440,13 @@ def test_problems_of_two_numbers_are_no_surprise_for_bos_of_a_tokenizer_without_
 
     encoder = SimpleNamespace(tokenizer=SimpleNamespace(bos_token_id=None))
     assert bos_probe(encoder, [Problem("a", "1+1", "2")]).token is None
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_weights_that_an_update_spoiled_fail_a_gate(steps):
+    """With one step it shows only in the probes after it."""
+    config = settings.load("tiny-arith", sets=["lr=1e30", "G=4", "P=2"])
+    checks = run_gates(smoke.smoke(config, steps=steps).evidence)
+    failed = [check for check in checks if check.status == "fail"]
+    assert failed[0].name == "finite"
+    assert "optimizer.lr" in failed[0].fix

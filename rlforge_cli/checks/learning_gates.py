@@ -99,7 +99,7 @@ def gradient(evidence: Evidence) -> Finding:
             "fail", 0, "> 0, finite", "the loss does not depend on any trainable weight",
             "under gradient checkpointing a frozen embedding cuts the graph: enable input gradients",
         )  # fmt: skip
-    live = next((r for r in evidence.records if r.get("groups_kept") and r.get("adv_std", 1.0) > 0), None)
+    live = next((r for r in evidence.records if r.get("groups_kept") and r.get("adv_std") != 0), None)
     if live is None:
         return skip("no step had a group with reward spread")
     norm, lost = live.get("grad_norm"), live.get("_nonfinite", [])
@@ -128,7 +128,7 @@ def weights_changed(evidence: Evidence) -> Finding:
         for r in evidence.records
         if not r.get("skipped")
         and isinstance(r.get("weights_changed_fraction"), (int, float))
-        and r.get("adv_std", 1.0) > 0
+        and r.get("adv_std") != 0
     ][:EARLY]
     if not values:
         return skip("no update was logged")

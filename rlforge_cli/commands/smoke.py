@@ -35,9 +35,8 @@ def smoke(
         if preset or sets or rewards:
             raise UserError("--run judges a run as it was: leave out --preset, --set and --rewards")
         found = RunDir.find(run, runs_folder(runs_dir))
-        records = [record for record in found.metrics() if record["step"] > 0][:steps]
-        if not records:
-            raise UserError(f"{found.id} has logged no step: nothing to judge")
+        found.info()  # a damaged run.json is an error here too
+        records = found.steps()[:steps]
         config = run_config(found)
         smoked = Smoked(Evidence(config=config, records=records, plan=plan_facts(config)))
     else:

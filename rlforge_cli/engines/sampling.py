@@ -43,4 +43,5 @@ def sample(
         # strictly below the total, so that a token of probability 0 is never reached
         target = uniform.clamp(max=1 - 1e-6).unsqueeze(-1) * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
+        tokens = tokens.clamp(max=logits.shape[-1] - 1)  # past the end where the logits are NaN
     return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

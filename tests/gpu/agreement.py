@@ -56,8 +56,8 @@ class Check:
             "qwen3-0.6b-full",
             sets=[
                 f"model.path={options.model}", f"data.path={options.data}", f"adaptation={options.kind}",
-                f"max_tokens={options.tokens}", "micro_batch=8", "gradient_checkpointing=false",
-                "model.reference=false", "logprob_share=1", "G=4", "P=4", "lr=1e-4", "memory_share=0.1", "eval.batch_size=64",
+                f"max_tokens={options.tokens}", "G=4", "P=4", "micro_batch=8", "lr=1e-4", "logprob_share=1",
+                "gradient_checkpointing=false", "model.reference=false", "memory_share=0.1", "eval.batch_size=64",
                 f"reward.functions={Path(__file__).resolve()}:spread", *options.set,
             ],
         )  # fmt: skip
