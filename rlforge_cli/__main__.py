@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import time
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 from rlforge_cli import __version__
 from rlforge_cli.distributed import place
 from rlforge_cli.errors import RunFailed, Terminated, UserError
+from rlforge_cli.output import one_line
 
 SECONDS_AFTER_THE_FIRST = 2.0
 """A process that fails ends all others, so the one that says why goes first."""
@@ -75,10 +77,13 @@ def main() -> None:
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     register()
     try:
-        app()
+        code = app(standalone_mode=False, prog_name="rlforge")
+        raise SystemExit(code if isinstance(code, int) else 0)
+    except typer.Abort:
+        raise SystemExit(130) from None
     except (UserError, RunFailed) as error:
         if place()[0] == 0:
-            print(f"rlforge: {' '.join(str(error).split())}", file=sys.stderr)
+            print(f"rlforge: {one_line(error)}", file=sys.stderr)
         else:
             time.sleep(SECONDS_AFTER_THE_FIRST)
         raise SystemExit(2 if isinstance(error, UserError) else 1) from None
@@ -89,6 +94,20 @@ def main() -> None:
             raise
         print(f"rlforge: {error.filename or 'output'}: no space left on the device", file=sys.stderr)
         raise SystemExit(1) from None
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own, of a class that it keeps to itself
+            raise
+        refuse(error)
+
+
+def refuse(error: Any) -> None:
+    """What typer has against the command line, as one line; help where nothing was asked."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        raise SystemExit(2)
+    path = error.ctx.command_path if getattr(error, "ctx", None) else "rlforge"
+    print(f"{path}: {one_line(error.format_message()).rstrip('.')}; see `{path} --help`", file=sys.stderr)
+    raise SystemExit(2)
 
 
 if __name__ == "__main__":

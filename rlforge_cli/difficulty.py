@@ -35,18 +35,25 @@ def band(text: str) -> tuple[float, float]:
     return low, high
 
 
-def pass_rates(path: Path) -> dict[str, float]:
+def pass_rates(path: Path, *, problems: Sequence[Problem] = ()) -> dict[str, float]:
     """The share of right completions of each problem of an evaluation's per-problem results.
 
     Raises:
-        UserError: no such file, or no results in it.
+        UserError: no such file, no results in it, or results of other problems than ``problems`` under their ids.
     """
+    answers = {problem.id: problem.answer for problem in problems}
     if not path.is_file():
         raise UserError(f"data.difficulty_from = {str(path)!r}: no such file; {HOW} and give its .jsonl")
     right: dict[str, list[bool]] = {}
     for record in read_records(path)[0]:
         if isinstance(record.get("id"), str) and isinstance(record.get("correct"), bool):
             right.setdefault(record["id"], []).append(record["correct"])
+            known, logged = answers.get(record["id"]), record.get("answer")
+            if known is not None and isinstance(logged, str) and logged != known:
+                raise UserError(
+                    f"data.difficulty_from = {str(path)!r}: measured on other problems: there the answer of "
+                    f"{record['id']} is {logged[:40]!r}, here {known[:40]!r}; {HOW}"
+                )
     if not right:
         raise UserError(f"data.difficulty_from = {str(path)!r}: no line with id and correct; {HOW} and give its .jsonl")
     return {key: sum(values) / len(values) for key, values in right.items()}
@@ -61,7 +68,7 @@ def chosen(problems: Sequence[Problem], config: DataConfig) -> list[Problem]:
     if not config.difficulty:
         return list(problems)
     low, high = band(config.difficulty)
-    rates = pass_rates(Path(config.difficulty_from))
+    rates = pass_rates(Path(config.difficulty_from), problems=problems)
     known = [problem for problem in problems if problem.id in rates]
     inside = [problem for problem in known if low <= rates[problem.id] <= high]
     if not inside:

@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from rlforge_cli.trainer import Trainer
 
 
+def check_data(config: Config) -> None:
+    """Reward and data, without a model.
+
+    Raises:
+        UserError: the reward cannot be meant, the data cannot be had, or no problem is in the band of difficulty.
+    """
+    from rlforge_cli.rewards import check_reward
+    from rlforge_cli.tasks.registry import load_task
+
+    check_reward(config.reward, config.rollout.max_tokens)
+    if config.data.difficulty:
+        difficulty.chosen(load_task(config.data).problems("train"), config.data)
+
+
 def preflight(config: Config) -> None:
     """What can be known to be wrong before a run's folder exists: reward, task, device, model, engine.
 
@@ -35,11 +49,10 @@ def preflight(config: Config) -> None:
     from rlforge_cli.devices import resolve_device
     from rlforge_cli.engines.hf import unsupported_reason
     from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
-    from rlforge_cli.rewards import check_reward
     from rlforge_cli.tasks.registry import load_task
 
-    check_reward(config.reward, config.rollout.max_tokens)
-    difficulty.chosen(load_task(config.data).problems("train"), config.data)
+    check_data(config)
+    load_task(config.data).problems("train")
     resolve_device(config.model.device)
     require_engine(config)
     with quiet_transformers():

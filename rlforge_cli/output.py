@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+MESSAGE_LENGTH = 1500
+"""Of an error's line; a longer one repeats a text that somebody gave."""
 PIPE_WIDTH = 100_000
 """A table takes the width of its content, so in a pipe the console only has to be wider than any row."""
 
@@ -48,10 +50,22 @@ def cell(value: object, style: str = "") -> Text:
     """A table cell that shows ``value`` verbatim, whatever brackets, emoji codes or control characters it holds."""
     from rich.text import Text
 
-    text = "".join(
-        c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in str(value)
-    )
-    return Text(text, style=style, overflow="fold")
+    return Text(printable(str(value)), style=style, overflow="fold")
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters spelled out: ``"a\\x1b[31m"`` -> ``"a\\\\x1b[31m"``."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most ``most`` characters, the first of them and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def one_line(message: object) -> str:
+    """An error as one line that a terminal shows as it is, whatever a user's text in it holds."""
+    return shortened(printable(" ".join(str(message).split())), MESSAGE_LENGTH)
 
 
 def table(

@@ -6,6 +6,7 @@ order, and returns one number a completion, or None for one that it does not sco
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -54,7 +55,8 @@ def _module(spec: str, name: str) -> ModuleType:
     if here not in sys.path:
         sys.path.append(here)  # at the end: a user's file never hides an installed module
     try:
-        return importlib.import_module(name)
+        with contextlib.redirect_stdout(sys.stderr):
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             files = [file.stem for file in Path(here).glob("*.py")]
@@ -80,7 +82,8 @@ def _file_module(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look a module up by its name
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"reward function: {_blame(error)}") from error
@@ -105,14 +108,16 @@ def call_function(spec: str, completions: Sequence[str], problems: Sequence[Prob
     """
     function = load_function(spec)
     try:
-        returned = function(list(completions), list(problems))
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
+            returned = function(list(completions), list(problems))
     except (Exception, SystemExit) as error:
         raise UserError(f"reward function {spec!r} failed at {_blame(error)}") from error
     if hasattr(returned, "tolist"):  # an array or a tensor
         returned = returned.tolist()
     if not isinstance(returned, (list, tuple)):
         raise UserError(
-            f"reward function {spec!r} returned a {type(returned).__name__}; return a list of numbers or None"
+            f"reward function {spec!r} returned a {type(returned).__name__}; return a list with one number a "
+            "completion, and None in place of those that it does not score"
         )
     if len(returned) != len(completions):
         raise UserError(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rlforge_cli.run_dir import RunDir
 
 
+NOTE_LENGTH = 60
+"""Of a run's note in the table; `rlforge show` has it whole."""
 TABLE_WIDTH = 120
 """Columns that the table of runs needs."""
 
@@ -168,7 +170,7 @@ def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
                     r["run"], r["status"], r.get("parent") or "-", change_from_control(r), show_value(r.get("seed")),
                     show_value(r.get("steps")), percent((r.get("best") or {}).get("val_accuracy")),
                     interval(r["test"]) if r.get("test") else "-",
-                    r.get("name") or r.get("note") or r.get("reason") or "",
+                    output.shortened(str(r.get("name") or r.get("note") or r.get("reason") or ""), NOTE_LENGTH),
                 ]
                 for r in rows
             ],

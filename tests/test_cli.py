@@ -46,6 +46,12 @@ def rlforge(*words: str, **environment: str) -> subprocess.CompletedProcess:
         (["presets", "qwen"], 2, "unknown"),
         (["diff", "tiny-arith", "run-01"], 2, "run-01"),
         (["nonsense"], 2, "nonsense"),
+        (["smoke", "--steps", "0"], 2, "rlforge smoke: Invalid value for '--steps'"),
+        (["plan", "--gpu", "inf"], 2, "such as --gpu 32"),
+        (["compare"], 2, "rlforge compare: Missing argument 'RUN'"),
+        (["train", "--set", "G=8\x1b[31m"], 2, "G=8\\x1b[31m: expected a whole number"),
+        (["train", "--set", f"{'k' * 5000}=1"], 2, "kkk…"),
+        (["train", "--dry-run", "--set", "difficulty=0.1-0.9", "--set", "difficulty_from=x.jsonl"], 2, "no such file"),
     ],
 )
 def test_wrong_words_end_with_two_and_say_what_is_wrong(words, code, message):
@@ -54,6 +60,10 @@ def test_wrong_words_end_with_two_and_say_what_is_wrong(words, code, message):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+    assert done.stderr.count("\n") <= 3  # the error, and notes on what was to be run
+    assert done.stderr.splitlines()[-1].startswith("rlforge")
+    assert len(done.stderr) < 2000
+    assert "\x1b" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,17 @@ def test_bands_that_cannot_be_meant(text):
         difficulty.band(text)
 
 
+def test_results_of_other_problems_under_the_same_ids_are_refused(tmp_path):
+    path = tmp_path / "train-x4.jsonl"
+    lines = [{"id": f"p{i}", "correct": bool(i % 2), "answer": str(i + 1)} for i in range(5)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert chosen("0.5-1", path) == ["p1", "p3"]
+    lines[3]["answer"] = "999"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with pytest.raises(UserError, match="the answer of p3 is '999', here '4'"):
+        chosen("0.5-1", path)
+
+
 def test_a_band_without_problems_says_why(results, tmp_path):
     with pytest.raises(UserError, match="5 of 6 train problems were measured and none lies in it"):
         chosen("0.6-0.7", results)

@@ -154,6 +154,12 @@ def test_plan_command(monkeypatch):
     assert "engine and KV cache" in table
 
 
+def test_plan_says_why_a_peak_below_the_card_does_not_fit():
+    words = ["plan", "--preset", "qwen3-8b-qlora", "--gpu", "16"]
+    text = CliRunner().invoke(app, words).stdout
+    assert "does not fit: the engine's share has no room for the keys and values of one sequence" in text
+
+
 def test_plan_of_an_unknown_model_says_what_to_give():
     done = CliRunner().invoke(app, ["plan", "--set", "model.path=nobody/nothing"])
     assert done.exit_code != 0

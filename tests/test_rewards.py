@@ -188,10 +188,21 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "def raises(completions, problems):\n"
         "    return 1 / 0\n"
         "def format(completions, problems): return [0.0 for _ in completions]\n"
+        "print('imported')\n"
+        "def talks(completions, problems):\n"
+        "    print('called')\n"
+        "    return [0.0 for _ in completions]\n"
     )
     (tmp_path / "broken_rewards.py").write_text("import no_such_dependency\n")
     (tmp_path / "spoiled_rewards.py").write_text("x = 1\ndef f(:\n")
     return tmp_path
+
+
+@pytest.mark.parametrize("where", ["house_rewards", "house_rewards.py"])
+def test_what_a_user_function_prints_is_not_on_stdout(module: Path, where: str, capsys) -> None:
+    call_function(f"{where}:talks", ["a"], [Problem("1", "p", "5")])
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "imported\ncalled\n")
 
 
 @pytest.mark.parametrize("where", ["house_rewards", "house_rewards.py"])
@@ -247,7 +258,7 @@ def test_two_functions_of_one_name_are_refused(module: Path) -> None:
     [
         ("short", "returned 1 values for 2 completions"),
         ("words", "returned 'good' for completion 0"),
-        ("nothing", "returned a NoneType"),
+        ("nothing", "returned a NoneType; return a list with one number a completion"),
         ("nan", "returned nan for completion 0"),
         ("raises", "house_rewards.py:12: ZeroDivisionError: division by zero"),
     ],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlforge_cli.commands.common import Json, Preset, Sets
+
+if TYPE_CHECKING:
+    from rlforge_cli.memory import Prediction
 
 
 def plan(
@@ -22,6 +26,8 @@ def plan(
     from rlforge_cli.checks.plan_gates import hours
     from rlforge_cli.errors import UserError
 
+    if gpu is not None and not math.isfinite(gpu):
+        raise UserError(f"--gpu {gpu:g}: give the card's memory in GiB, such as --gpu 32")
     name = preset or settings.default_preset()
     config = settings.load(preset, sets=sets or [])
     device = None if gpu else memory.device_gib()
@@ -45,11 +51,27 @@ def plan(
     show.pairs(
         [
             ("parameters", f"{predicted.parameters:,}, {predicted.trainable:,} trained"),
-            ("peak", f"{predicted.peak_gib:.1f} of {size:g} GiB: {'fits' if predicted.fits else 'does not fit'}"),
+            ("peak", f"{predicted.peak_gib:.1f} of {size:g} GiB: {fit(predicted)}"),
             ("cards", forecast.fits_text(cards)),
             ("KV cache", f"{predicted.cache_tokens:,} tokens"),
-            ("time", f"{predicted.seconds_per_step:.3g} s a step, {hours(result['seconds'])} in all"),
+            (
+                "time",
+                f"{predicted.seconds_per_step:,.{0 if predicted.seconds_per_step >= 100 else 1}f} s a step, "
+                f"{hours(result['seconds'])} in all",
+            ),
         ]
     )
     for text in result["assumptions"]:
         output.stdout().print(output.cell(f"  assumed: {text}"))
+
+
+def fit(predicted: Prediction) -> str:
+    """In words; a peak below the card's size is not enough."""
+    if predicted.fits:
+        return "fits"
+    if predicted.peak_gib > predicted.gpu_gib:
+        return "does not fit"
+    return (
+        "does not fit: the engine's share has no room for the keys and values of one sequence; raise "
+        "rollout.memory_share, or shorten rollout.max_tokens"
+    )

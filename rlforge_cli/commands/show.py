@@ -50,6 +50,8 @@ def show(
     tables.pairs([(key, value) for key, value in shown.items() if value not in (None, "")], title=found.id)
     if records:
         last = {key: value for key, value in records[-1].items() if value is not None}
+        if lost := last.pop("_nonfinite", None):
+            last["not finite"] = ", ".join(lost)
         tables.pairs(
             [(key, f"{value:.4g}" if isinstance(value, float) else value) for key, value in last.items()],
             title="last step",

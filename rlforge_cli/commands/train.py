@@ -41,7 +41,7 @@ def train(
     from rlforge_cli import lineage, output, show
     from rlforge_cli.distributed import joined
     from rlforge_cli.errors import UserError
-    from rlforge_cli.experiment import preflight
+    from rlforge_cli.experiment import check_data, preflight
     from rlforge_cli.lifecycle import execute
 
     folder = runs_folder(runs_dir)
@@ -68,6 +68,7 @@ def train(
             for line in plan.notes:
                 output.note(f"note: {line}")
             if dry_run:
+                check_data(plan.config)
                 show.plan(plan, as_json=as_json)
                 return None
             preflight(plan.config)
