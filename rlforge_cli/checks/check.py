@@ -32,8 +32,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(name: str, finding: Finding) -> Check:
+    value = 0.0 if finding.value == 0 and isinstance(finding.value, float) else finding.value  # -0.0 reads as an error
     return Check(
-        name=name, status=finding.status, value=finding.value, threshold=finding.threshold, why=finding.why,
+        name=name, status=finding.status, value=value, threshold=finding.threshold, why=finding.why,
         fix=finding.fix,
     )  # fmt: skip
 
