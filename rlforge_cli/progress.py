@@ -51,6 +51,7 @@ class Progress:
         self.total = total
         self.first = done
         self.begin = time.monotonic()
+        self.first_step_began: float | None = None
         self.console = make_console(sys.stderr)
         self.quiet = quiet
         self.live: Any = None
@@ -72,9 +73,12 @@ class Progress:
     def step(self, record: dict[str, Any]) -> None:
         """A finished step."""
         step = record["step"]
-        elapsed = time.monotonic() - self.begin
+        now = time.monotonic()
+        elapsed = now - self.begin
         done = step - self.first
-        eta = elapsed / done * (self.total - step) if done > 0 else 0.0
+        if self.first_step_began is None:  # what came before (a model, probes, a validation) does not come again
+            self.first_step_began = now - record.get("seconds_total", elapsed)
+        eta = (now - self.first_step_began) / done * (self.total - step) if done > 0 else 0.0
         if record.get("val_accuracy") is not None:
             self.best = max(self.best or 0.0, record["val_accuracy"])
         head = f"{self.title} step {step}/{self.total}  elapsed {duration(elapsed)}  ETA {duration(eta)}"

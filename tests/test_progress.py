@@ -63,3 +63,15 @@ def test_a_terminal_gets_a_panel_that_fits(monkeypatch, width):
     assert any(set(line.strip()) <= {"━", "╸", "╺"} and line.strip() for line in text.splitlines())
     visible = [line.rstrip() for line in text.replace("\r", "\n").split("\n") if "\x1b" not in line]
     assert all(len(line) <= width for line in visible)
+
+
+def test_what_came_before_the_first_step_is_not_expected_again(monkeypatch, capsys):
+    clock = iter([0.0, 110.0, 120.0, 130.0])  # a minute and forty seconds of probes, then steps of ten seconds
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0)
+    with Progress("smoke", total=20) as progress:
+        for step in (1, 2, 3):
+            progress.step(RECORD | {"step": step, "seconds_total": 10.0})
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("ETA ")[2].split()[0] for line in lines] == ["3:10", "3:00", "2:50"]
+    assert "elapsed 1:50" in lines[0]
