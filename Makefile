@@ -14,7 +14,7 @@ types:
 	$(PY) -m mypy
 
 test:
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2
 
 # the engine contract with vLLM's CPU build, in an environment of its own: it pins torch, and brings parts of torch's
 # family that it does not need and that do not fit
