@@ -38,6 +38,10 @@ def curves(run: RunDir) -> Curves:
     )
 
 
+def steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"
+
+
 def ended(run: RunDir, info: dict[str, Any]) -> list[Check]:
     """An alarm for a run that did not end as planned."""
     if info.get("status") not in ("failed", "crashed"):
@@ -66,16 +70,16 @@ def diagnose(run: RunDir) -> dict[str, Any]:
     if not any(check.status == "fail" for check in alarms):  # that says why it ended
         alarms += ended(run, info)
     status = "lost" if any(c.status == "fail" for c in alarms) else "alarms" if alarms else "healthy"
-    steps = len(found.records)
+    count = len(found.records)
     rows = [
         msgspec.to_builtins(check)
         | {"false_alarms": "none: run.json says so" if check.name == ENDED else false_alarms(check.name)}
         for check in alarms
     ]
     damaged = read_records(run.metrics_file)[1] if run.metrics_file.is_file() else 0
-    notes = [f"only {steps} step{'s' * (steps > 1)}: trends need {ENOUGH}"] if steps < ENOUGH else []
+    notes = [f"only {steps(count)}: trends need {ENOUGH}"] if count < ENOUGH else []
     notes += [f"{damaged} incomplete line(s) of {run.metrics_file} were left out"] if damaged else []
     return {
-        "run": run.id, "status": status, "steps": steps, "alarms": rows, "rules": len(checks),
+        "run": run.id, "status": status, "steps": count, "alarms": rows, "rules": len(checks),
         "note": "; ".join(notes) or None,
     }  # fmt: skip
