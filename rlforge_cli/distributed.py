@@ -48,7 +48,7 @@ class Ranks:
         self.size = size
         self.asked_to_stop: int | None = None
         """The signal that this process was sent."""
-        self.asked_at = -ONE_REQUEST_S
+        self.asked_at = 0.0
         self.interruptible = size == 1
 
     @property

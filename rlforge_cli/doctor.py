@@ -19,13 +19,17 @@ ENDED = "ended"
 
 
 def curves(run: RunDir) -> Curves:
-    """What the rules look at, from a run's files."""
+    """What the rules look at, from a run's files.
+
+    Raises:
+        UserError: the run is damaged, or has logged nothing to judge.
+    """
     config = run_config(run)
     records = run.metrics()
     sampled = read_records(run.rollouts_file)[0] if run.rollouts_file.is_file() else []
     return Curves(
         config=config,
-        records=[r for r in records if r["step"] > 0],
+        records=run.steps(records),
         validations=[
             (r["step"], r["val_accuracy"]) for r in records if isinstance(r.get("val_accuracy"), (int, float))
         ],
@@ -36,10 +40,6 @@ def curves(run: RunDir) -> Curves:
             if isinstance(r.get("step"), int) and isinstance(r.get("completion"), str)
         ],
     )
-
-
-def steps(count: int) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"
 
 
 def ended(run: RunDir, info: dict[str, Any]) -> list[Check]:
@@ -63,23 +63,22 @@ def diagnose(run: RunDir) -> dict[str, Any]:
         UserError: a damaged run, or one that logged nothing to judge.
     """
     info = run.info()  # a damaged run.json is an error, not a healthy run
-    run.steps()  # so is one that logged nothing
     found = curves(run)
     checks = run_rules(found)
     alarms = [check for check in checks if check.status in ("warn", "fail")]
     if not any(check.status == "fail" for check in alarms):  # that says why it ended
         alarms += ended(run, info)
     status = "lost" if any(c.status == "fail" for c in alarms) else "alarms" if alarms else "healthy"
-    count = len(found.records)
+    steps = len(found.records)
     rows = [
         msgspec.to_builtins(check)
         | {"false_alarms": "none: run.json says so" if check.name == ENDED else false_alarms(check.name)}
         for check in alarms
     ]
     damaged = read_records(run.metrics_file)[1] if run.metrics_file.is_file() else 0
-    notes = [f"only {steps(count)}: trends need {ENOUGH}"] if count < ENOUGH else []
+    notes = [f"only {steps} step{'s' * (steps > 1)}: trends need {ENOUGH}"] if steps < ENOUGH else []
     notes += [f"{damaged} incomplete line(s) of {run.metrics_file} were left out"] if damaged else []
     return {
-        "run": run.id, "status": status, "steps": count, "alarms": rows, "rules": len(checks),
+        "run": run.id, "status": status, "steps": steps, "alarms": rows, "rules": len(checks),
         "note": "; ".join(notes) or None,
     }  # fmt: skip

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rlforge_cli.trainer import Trainer
 
 
-def check_data(config: Config) -> None:
-    """Reward and data, without a model.
+def check_data(config: Config, *, load: bool = True) -> None:
+    """Reward and data, without a model; without ``load`` the data only where a band of difficulty speaks of it.
 
     Raises:
         UserError: the reward cannot be meant, the data cannot be had, or no problem is in the band of difficulty.
@@ -34,7 +34,7 @@ def check_data(config: Config) -> None:
     from rlforge_cli.tasks.registry import load_task
 
     check_reward(config.reward, config.rollout.max_tokens)
-    if config.data.difficulty:
+    if load or config.data.difficulty:
         difficulty.chosen(load_task(config.data).problems("train"), config.data)
 
 
@@ -49,10 +49,8 @@ def preflight(config: Config) -> None:
     from rlforge_cli.devices import resolve_device
     from rlforge_cli.engines.hf import unsupported_reason
     from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
-    from rlforge_cli.tasks.registry import load_task
 
     check_data(config)
-    load_task(config.data).problems("train")
     resolve_device(config.model.device)
     require_engine(config)
     with quiet_transformers():

@@ -88,6 +88,10 @@ def weight_bytes(config: Config, model: Architecture) -> float:
     return model.parameters * size
 
 
+def adapter_bytes(config: Config, model: Architecture) -> float:
+    return 0.0 if config.model.adaptation == "full" else 4.0 * trainable_parameters(config, model)
+
+
 def activation_bytes(config: Config, model: Architecture) -> float:
     """Kept for the backward pass of one micro-batch: of every layer, or (checkpointing) inputs and one layer."""
     size = 4 if config.model.dtype == "float32" else 2
@@ -137,8 +141,8 @@ def cache_that_fills(config: Config, model: Architecture) -> float:
 
 def cache_room(config: Config, model: Architecture, *, share_gib: float) -> float:
     """Bytes that vLLM's weights and activations leave of its share."""
-    adapter = 0 if config.model.adaptation == "full" else trainable_parameters(config, model) * 4
-    return max(0.0, (share_gib - PROFILE_GIB) * GIB - weight_bytes(config, model) - adapter)
+    weights = weight_bytes(config, model) + adapter_bytes(config, model)
+    return max(0.0, (share_gib - PROFILE_GIB) * GIB - weights)
 
 
 def token_bytes(config: Config, model: Architecture) -> float:
@@ -151,10 +155,9 @@ def predict(config: Config, model: Architecture, *, gpu_gib: float = REFERENCE_G
     trained = trainable_parameters(config, model)
     masters = config.model.adaptation == "full" and config.model.dtype == "bfloat16"
     vllm = config.rollout.engine == "vllm"
-    adapter = 0 if config.model.adaptation == "full" else trained * 4
     reference = weight_bytes(config, model) if config.model.adaptation == "full" and config.model.reference else 0.0
     lasting = {
-        "weights": weight_bytes(config, model) + adapter,
+        "weights": weight_bytes(config, model) + adapter_bytes(config, model),
         "masters": 4.0 * trained if masters else 0.0,
         "optimizer": MOMENT_BYTES[config.optimizer.states] * trained,
         "reference": reference,

@@ -58,14 +58,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" for c in text)
 
 
-def shortened(text: str, most: int) -> str:
+def cropped(text: str, most: int) -> str:
     """At most ``most`` characters, the first of them and an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def one_line(message: object) -> str:
     """An error as one line that a terminal shows as it is, whatever a user's text in it holds."""
-    return shortened(printable(" ".join(str(message).split())), MESSAGE_LENGTH)
+    return cropped(printable(" ".join(str(message).split())), MESSAGE_LENGTH)
 
 
 def table(

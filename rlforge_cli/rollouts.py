@@ -5,6 +5,7 @@ An engine takes token ids and gives token ids: nothing sampled is decoded and to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -120,6 +121,12 @@ def collect(
         generated = generated + sample(groups, round_index)
     kept = [group for group in generated if group.live][:prompts]
     return Collected(generated, kept, prompts)
+
+
+def mostly_nan(groups: Sequence[Sequence[Completion]]) -> bool:
+    """Of the reported log-probabilities: what spoiled weights give. Single ones are the engine's affair."""
+    reported = [value for group in groups for c in group for value in c.sampling_logprobs]
+    return 2 * sum(map(math.isnan, reported)) > len(reported)
 
 
 def finish(

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,18 +147,18 @@ class RunDir:
         except OSError as error:
             raise UserError(f"{self.metrics_file}: cannot be read: {error.strerror}") from None
 
-    def steps(self) -> list[dict[str, Any]]:
-        """The records of training steps, which are numbered from 1.
+    def steps(self, records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Of :meth:`metrics` the records of training steps, which are numbered from 1.
 
         Raises:
             UserError: there is none, or none with a metric in it: nothing can be said about the run.
         """
-        records = [record for record in self.metrics() if record["step"] > 0]
-        if not records:
+        steps = [record for record in records if record["step"] > 0]
+        if not steps:
             raise UserError(f"{self.id} has logged no step: nothing to judge")
-        if not any(value is not None for record in records for key, value in record.items() if key != "step"):
-            raise UserError(f"{self.metrics_file}: its {len(records)} steps hold no metric: nothing to judge")
-        return records
+        if not any(value is not None for record in steps for key, value in record.items() if key != "step"):
+            raise UserError(f"{self.metrics_file}: its {len(steps)} steps hold no metric: nothing to judge")
+        return steps
 
     def is_locked(self) -> bool:
         """Whether a live process is writing this run."""

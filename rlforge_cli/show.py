@@ -170,7 +170,7 @@ def listing(runs: Sequence[RunDir], *, as_json: bool) -> None:
                     r["run"], r["status"], r.get("parent") or "-", change_from_control(r), show_value(r.get("seed")),
                     show_value(r.get("steps")), percent((r.get("best") or {}).get("val_accuracy")),
                     interval(r["test"]) if r.get("test") else "-",
-                    output.shortened(str(r.get("name") or r.get("note") or r.get("reason") or ""), NOTE_LENGTH),
+                    output.cropped(str(r.get("name") or r.get("note") or r.get("reason") or ""), NOTE_LENGTH),
                 ]
                 for r in rows
             ],

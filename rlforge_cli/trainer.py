@@ -20,7 +20,7 @@ from rlforge_cli.grpo.loss import grpo_loss, kl_estimate
 from rlforge_cli.optimizer import MasterAdamW
 from rlforge_cli.parking import NoParking, Parking
 from rlforge_cli.rewards import score
-from rlforge_cli.rollouts import Collected, Completion, RolloutEngine, RolloutGroup, SamplingParams, collect
+from rlforge_cli.rollouts import Collected, RolloutEngine, RolloutGroup, SamplingParams, collect, mostly_nan
 from rlforge_cli.rows import Row, cut, padded, padded_sampling, trained_rows
 from rlforge_cli.seeding import ProblemOrder, derive
 from rlforge_cli.step_metrics import rollout_metrics, update_metrics
@@ -153,10 +153,18 @@ class Trainer:
         return self.ranks.share_out(problems, lambda part, places: self.own_groups(part, places, seed=seed))
 
     def own_groups(self, problems: Sequence[Problem], places: Sequence[int], *, seed: int) -> list[RolloutGroup]:
+        """
+        Raises:
+            NotNumbers: the weights are spoiled.
+        """
         prompts = [self.encoder.encode(problem) for problem in problems]
         size = self.config.rollout.group_size
         generated = self.engine.generate(prompts, n=size, params=self.params, seed=seed, places=places)
-        self.require_numbers(generated)
+        if mostly_nan(generated):
+            raise NotNumbers(
+                f"after step {self.step} the policy's probabilities are NaN: an update spoiled its weights; lower "
+                f"optimizer.lr ({self.config.optimizer.lr:g}), or use model.dtype=float32, and start again"
+            )
         flat = [(problem, c) for problem, group in zip(problems, generated, strict=True) for c in group]
         grades = [self.task.grade(completion.text, problem) for problem, completion in flat]
         scores = score(
@@ -169,18 +177,6 @@ class Trainer:
             RolloutGroup(problem, prompt, group, grades[i * size : (i + 1) * size], scores[i * size : (i + 1) * size])
             for i, (problem, prompt, group) in enumerate(zip(problems, prompts, generated, strict=True))
         ]
-
-    def require_numbers(self, groups: Sequence[Sequence[Completion]]) -> None:
-        """
-        Raises:
-            NotNumbers: most log-probabilities that were reported are NaN; single ones are the engine's affair.
-        """
-        reported = [value for group in groups for c in group for value in c.sampling_logprobs]
-        if 2 * sum(map(math.isnan, reported)) > len(reported):
-            raise NotNumbers(
-                f"after step {self.step} the policy's probabilities are NaN: an update spoiled its weights; lower "
-                f"optimizer.lr ({self.config.optimizer.lr:g}), or use model.dtype=float32, and start again"
-            )
 
     def advantages(self, group: RolloutGroup) -> list[float]:
         rewards = torch.tensor([group.rewards], dtype=torch.float64)

@@ -231,17 +231,21 @@ def test_another_program_that_takes_memory_while_vllm_goes_to_sleep_is_named():
 def kernels(monkeypatch):
     monkeypatch.delenv("VLLM_TUNED_CONFIG_FOLDER", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *device: "NVIDIA H-200 X")
-    folder = library.repeatable_adapters(torch.device("cuda"))
-    yield folder
-    folder.cleanup()
-    os.environ.pop("VLLM_TUNED_CONFIG_FOLDER", None)
+    with library.repeatable_adapters(torch.device("cuda")):
+        folder = Path(os.environ["VLLM_TUNED_CONFIG_FOLDER"])
+        yield folder
+        os.environ["VLLM_TUNED_CONFIG_FOLDER"] = str(folder)
+    assert not folder.exists()
+    assert "VLLM_TUNED_CONFIG_FOLDER" not in os.environ
 
 
 def test_kernels_that_the_user_chose_and_those_of_a_cpu_are_left_alone(kernels):
-    assert os.environ["VLLM_TUNED_CONFIG_FOLDER"] == kernels.name
-    assert library.repeatable_adapters(torch.device("cuda")) is None
+    with library.repeatable_adapters(torch.device("cuda")):
+        assert os.environ["VLLM_TUNED_CONFIG_FOLDER"] == str(kernels)
+    assert os.environ["VLLM_TUNED_CONFIG_FOLDER"] == str(kernels)
     os.environ.pop("VLLM_TUNED_CONFIG_FOLDER")
-    assert library.repeatable_adapters(torch.device("cpu")) is None
+    with library.repeatable_adapters(torch.device("cpu")):
+        assert "VLLM_TUNED_CONFIG_FOLDER" not in os.environ
 
 
 @real
@@ -252,7 +256,7 @@ def test_vllm_multiplies_by_an_adapters_a_in_one_sum(kernels, rows, width, rank,
 
     words = {"max_loras": 2, "batch": rows, "hidden_size": width, "rank": rank, "num_slices": slices}
     found = []
-    for name in (kernels.name, None):
+    for name in (str(kernels), None):
         os.environ.pop("VLLM_TUNED_CONFIG_FOLDER", None)
         if name:
             os.environ["VLLM_TUNED_CONFIG_FOLDER"] = name

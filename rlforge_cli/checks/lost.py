@@ -28,7 +28,7 @@ SILENT_STEPS, SILENT_GROUPS = 20, 100
 37,000."""
 NEARLY_ALL, ENTROPY_LEFT = 0.95, 0.2
 """Of the groups dead, and of the start's entropy left: together as sure."""
-SOLVED = 0.5
+TOO_EASY = 0.5
 """From this accuracy equal rewards say that the problems are too easy, not that the policy is lost."""
 
 
@@ -145,7 +145,7 @@ def no_signal(records: Sequence[dict[str, Any]], config: Config) -> Lost | None:
     now = mean_of(window[:WINDOW], "entropy")
     gone = before is not None and now is not None and now < ENTROPY_LEFT * before
     accuracy = mean_of(window, "accuracy") or 0.0
-    if dead < (NEARLY_ALL if gone else 1.0) * groups or accuracy >= SOLVED:
+    if dead < (NEARLY_ALL if gone else 1.0) * groups or accuracy >= TOO_EASY:
         return None
     return Lost(
         "no_signal", trouble_since(records, config) or window[-1]["step"],

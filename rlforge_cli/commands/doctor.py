@@ -16,7 +16,7 @@ def doctor(
 ) -> None:
     """Say what a run's curves show to be wrong, with the evidence and what to do; exit code 1 when it is lost."""
     from rlforge_cli import output, smoke_view
-    from rlforge_cli.doctor import diagnose, steps
+    from rlforge_cli.doctor import diagnose
     from rlforge_cli.run_dir import RunDir
 
     found = diagnose(RunDir.find(run, runs_folder(runs_dir)))
@@ -31,8 +31,7 @@ def doctor(
         if found["note"]:
             smoke_view.paragraph(f"note: {found['note']}")
         counted = f"{len(found['alarms'])} of {found['rules']} rules" if found["alarms"] else "nothing to report"
-        output.stdout().print(
-            output.cell(f"{found['run']}: {found['status']}, {steps(found['steps'])}; {counted}", "bold")
-        )
+        steps = f"{found['steps']} step{'s' * (found['steps'] > 1)}"
+        output.stdout().print(output.cell(f"{found['run']}: {found['status']}, {steps}; {counted}", "bold"))
     if found["status"] == "lost":
         raise typer.Exit(1)

@@ -36,7 +36,7 @@ def smoke(
             raise UserError("--run judges a run as it was: leave out --preset, --set and --rewards")
         found = RunDir.find(run, runs_folder(runs_dir))
         found.info()  # a damaged run.json is an error here too
-        records = found.steps()[:steps]
+        records = found.steps(found.metrics())[:steps]
         config = run_config(found)
         smoked = Smoked(Evidence(config=config, records=records, plan=plan_facts(config)))
     else:

@@ -68,7 +68,7 @@ def train(
             for line in plan.notes:
                 output.note(f"note: {line}")
             if dry_run:
-                check_data(plan.config)
+                check_data(plan.config, load=False)
                 show.plan(plan, as_json=as_json)
                 return None
             preflight(plan.config)

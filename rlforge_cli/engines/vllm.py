@@ -59,7 +59,10 @@ class VLLMEngine:
         self.leave_process_group = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.on_cuda:
             torch.cuda.empty_cache()  # vLLM looks at how much of the device is free
-        self.kernels = library.repeatable_adapters(policy.device) if policy.is_adapter else None
+        self.kernels = contextlib.ExitStack()
+        """vLLM's choice of them, for as long as it runs."""
+        if policy.is_adapter:
+            self.kernels.enter_context(library.repeatable_adapters(policy.device))
         with tempfile.TemporaryDirectory() as folder:
             # every weight is pushed before the first use, so full weights are not read twice
             if not policy.is_adapter:
@@ -69,7 +72,11 @@ class VLLMEngine:
             source = policy.causal.name_or_path if policy.is_adapter else folder
             options = engine_options(policy, config, source=source) | dict(overrides or {})
             self.longest = options["max_model_len"]
-            self.llm: Any = library.start(options)
+            try:
+                self.llm: Any = library.start(options)
+            except BaseException:
+                self.kernels.close()
+                raise
 
     def generate(
         self, prompts: Sequence[Sequence[int]], *, n: int, params: SamplingParams, seed: int,
@@ -170,9 +177,7 @@ class VLLMEngine:
             with contextlib.suppress(RuntimeError):  # an interrupted update may leave too little for it
                 llm.wake_up(tags=sorted(self.asleep))
         library.stop(llm, leave_process_group=self.leave_process_group)
-        if self.kernels is not None:
-            self.kernels.cleanup()
-            os.environ.pop("VLLM_TUNED_CONFIG_FOLDER", None)
+        self.kernels.close()
 
 
 def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, Any]:

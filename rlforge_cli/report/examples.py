@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlforge_cli.output import cropped
 from rlforge_cli.report import numbers
 from rlforge_cli.report.blocks import Block, Example, Fold, Heading, Paragraph, Quote
 from rlforge_cli.report.conclusion import change
@@ -10,6 +11,9 @@ from rlforge_cli.report.flips import SHOWN, Answer, Flip, Flips, find_flips
 from rlforge_cli.report.prompts import prompts_of
 from rlforge_cli.report.text import code, shortened
 from rlforge_cli.report.words import Words
+
+SHOWN_LENGTH = 80
+"""Of an id or an answer."""
 
 
 def examples(facts: Facts, say: Words) -> list[Block]:
@@ -49,16 +53,13 @@ def _example(flip: Flip, answers: list[Quote], say: Words) -> Example:
     prompt = None
     if flip.prompt is not None:
         prompt = Quote(label=say("prompt"), text=shortened(flip.prompt, say.raw("left_out")))
-    return Example(title=say("flip_title", id=_short(flip.id), gold=_short(flip.gold)), prompt=prompt, answers=answers)
+    title = say("flip_title", id=cropped(flip.id, SHOWN_LENGTH), gold=cropped(flip.gold, SHOWN_LENGTH))
+    return Example(title=title, prompt=prompt, answers=answers)
 
 
 def _quote(subject: Subject, answer: Answer, word: str, say: Words) -> Quote:
     found = say("no_prediction")
     if answer.prediction is not None:
-        found = say("prediction", value=_short(answer.prediction))
+        found = say("prediction", value=cropped(answer.prediction, SHOWN_LENGTH))
     label = say("answer_of", run=subject.name, word=word, prediction=found)
     return Quote(label=label, text=shortened(answer.completion, say.raw("left_out")))
-
-
-def _short(text: str, limit: int = 80) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
