@@ -236,7 +236,15 @@ def joined() -> Iterator[Ranks]:
     try:
         yield ranks
     except (UserError, KeyboardInterrupt, Terminated):
-        dist.destroy_process_group()
+        leave()
         raise
     # after any other exception a rank may be gone, and this one would wait for it
-    dist.destroy_process_group()
+    leave()
+
+
+def leave() -> None:
+    """End this process's part of the group, unless vLLM has done so with its engine."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()

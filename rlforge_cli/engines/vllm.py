@@ -56,7 +56,6 @@ class VLLMEngine:
         self.synced = False
         self.adapter: Any = None
         self.adapter_id = 0
-        self.leave_process_group = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.on_cuda:
             torch.cuda.empty_cache()  # vLLM looks at how much of the device is free
         self.kernels = contextlib.ExitStack()
@@ -169,14 +168,14 @@ class VLLMEngine:
         return [(c.completion_ids, c.sampling_logprobs) for group in groups for c in group]
 
     def close(self) -> None:
-        """Free the device; the engine is of no use afterwards."""
+        """Free the device; the engine is of no use afterwards, and this process cannot talk to other ranks any more."""
         if self.llm is None:
             return
         llm, self.llm = self.llm, None
         if self.asleep:  # memory that is not mapped cannot be freed
             with contextlib.suppress(RuntimeError):  # an interrupted update may leave too little for it
                 llm.wake_up(tags=sorted(self.asleep))
-        library.stop(llm, leave_process_group=self.leave_process_group)
+        library.stop(llm)
         self.kernels.close()
 
 

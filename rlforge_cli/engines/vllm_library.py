@@ -158,13 +158,10 @@ def sleep(llm: Any, *, level: int) -> None:
         ) from error
 
 
-def stop(llm: Any, *, leave_process_group: bool) -> None:
-    """Free what the engine holds on the device, so that another one can start in this process."""
-    from vllm.distributed import cleanup_dist_env_and_memory
-
+def stop(llm: Any) -> None:
+    """Free what the engine holds on the device, so that another one can start in this process. vLLM ends the process
+    group of torch.distributed with it, whoever made that."""
     llm.llm_engine.engine_core.shutdown()
-    if not leave_process_group:
-        cleanup_dist_env_and_memory()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
