@@ -21,7 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+SPREAD = HERE.parent / "gpu" / "spread.py"
 SHARE = 0.3
 MATRIX_RATE, MEMORY_RATE = 790e12, 4.8e12
 """FLOP/s in bfloat16 and bytes/s of an H200."""
@@ -37,12 +38,17 @@ OWN_PARTS = ("rollout", "train", "sync")
 
 
 def own_sets(options: argparse.Namespace, micro_batch: int, more: list[str]) -> list[str]:
-    """As TRL's: no checkpointing, no reference model."""
+    """As TRL's: no checkpointing, no reference model, an engine for a step's sequences, rewards that differ."""
     return [
         f"model.path={options.model}", f"data.path={options.data}", f"max_tokens={options.max_tokens}",
         f"micro_batch={micro_batch}", "gradient_checkpointing=false", "model.reference=false",
-        f"memory_share={SHARE}", *more, *options.set,
+        f"memory_share={SHARE}", "eval.batch_size=64", f"reward.functions={SPREAD}:spread", *more, *options.set,
     ]  # fmt: skip
+
+
+def device() -> str:
+    """What nvidia-smi calls the first GPU that torch sees."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 def measure(script: str, order: dict, *, limit: float) -> dict:
@@ -50,7 +56,8 @@ def measure(script: str, order: dict, *, limit: float) -> dict:
     environment = os.environ | {"PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
     with tempfile.TemporaryFile("w+") as used, tempfile.TemporaryFile("w+") as errors:
         watch = subprocess.Popen(
-            ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"], stdout=used
+            ["nvidia-smi", "-i", device(), "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"],
+            stdout=used,
         )
         order["began"] = time.time()
         program = subprocess.Popen(

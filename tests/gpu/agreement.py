@@ -33,11 +33,6 @@ MOVED = 0.01
 ROWS = 2
 
 
-def spread(completions: list[str], problems: list[object]) -> list[float]:
-    """A reward that random weights earn unequally."""
-    return [len(text) % 7 / 7 for text in completions]
-
-
 def bits(module: Any) -> dict[str, int]:
     """A sum of the bytes of every frozen weight; also of vLLM's model, whose adapters have a name of their own."""
     return {
@@ -58,7 +53,7 @@ class Check:
                 f"model.path={options.model}", f"data.path={options.data}", f"adaptation={options.kind}",
                 f"max_tokens={options.tokens}", "G=4", "P=4", "micro_batch=8", "lr=1e-4", "logprob_share=1",
                 "gradient_checkpointing=false", "model.reference=false", "memory_share=0.1", "eval.batch_size=64",
-                f"reward.functions={Path(__file__).resolve()}:spread", *options.set,
+                f"reward.functions={Path(__file__).resolve().with_name('spread.py')}:spread", *options.set,
             ],
         )  # fmt: skip
         self.trainer = Experiment(RunDir(Path(tempfile.mkdtemp())), self.config).trainer

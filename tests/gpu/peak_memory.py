@@ -3,7 +3,8 @@
     python tests/gpu/peak_memory.py qwen3-0.6b-full --model FOLDER [--cap 32] [--steps 2]
 
 Prompts and completions are at their limits (give weights that are random: they do not stop), the process may use
-``--cap`` GiB, and the device is read a hundred times a second; use of others before the start counts as context.
+``--cap`` GiB, rewards differ (so that there is a gradient), and the device is read a hundred times a second; use of
+others before the start counts as context.
 Exits with 1 if the prediction is off by more than a tenth.
 """
 
@@ -80,7 +81,10 @@ def main() -> None:
     whole = torch.cuda.get_device_properties(0).total_memory / GIB
     torch.cuda.set_per_process_memory_fraction(options.cap / whole)
     folder = Path(tempfile.mkdtemp())
-    words = [f"model.path={options.model}", "data.task=jsonl", f"data.path={folder}/long.jsonl", *options.set]
+    words = [
+        f"model.path={options.model}", "data.task=jsonl", f"data.path={folder}/long.jsonl",
+        f"reward.functions={Path(__file__).resolve().with_name('spread.py')}:spread", *options.set,
+    ]  # fmt: skip
     config = load(options.preset, sets=words)
     write_problems(
         folder / "long.jsonl", load_tokenizer(options.model), tokens=config.rollout.max_prompt_tokens - TEMPLATE
@@ -96,7 +100,8 @@ def main() -> None:
     for step in range(1, options.steps + 1):
         record = trainer.train_step()
         peaks = ", ".join(f"{phase} {most / GIB:.2f}" for phase, most in watch.most.items())
-        print(f"step {step}: {peaks} GiB; {record['seconds_total']:.1f} s, skipped {record['skipped']}", flush=True)
+        gradient = f"gradient {record.get('grad_norm', 0.0):.3g}, skipped {record['skipped']}"
+        print(f"step {step}: {peaks} GiB; {record['seconds_total']:.1f} s, {gradient}", flush=True)
     peak = max(watch.most.values()) / GIB
     print(
         f"{options.preset} under {options.cap:g} GiB: measured {peak:.2f} GiB, predicted {predicted.peak_gib:.2f} "
