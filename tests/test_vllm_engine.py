@@ -356,10 +356,10 @@ def test_train_and_eval_print_one_object_each():
 @real
 def test_two_processes_with_an_engine_each_train_and_score_to_the_end():
     words = ["steps=2", "P=2", "G=4", "eval.problems=4", "rollout.engine=vllm"]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "rlforge_cli"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     sets = [part for word in words for part in ("--set", word)]
     for command in (["train", *sets], ["eval", "run-01", "--limit", "4"]):
-        done = subprocess.run([*launch, *command, "--json"], capture_output=True, text=True, check=False)
+        done = subprocess.run([*torchrun, "-m", "rlforge_cli", *command, "--json"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
     assert answer["n"] == 4
