@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rlforge_cli.distributed import Ranks
 
 
+SAMPLED = 4096
+"""Weights of a master whose change is looked at: a copy of all would cost as much memory as the masters."""
+
+
 def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW with float32 moments, or with paged 8-bit ones (arXiv 2110.02861).
 
@@ -41,6 +45,11 @@ def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimiz
 
     made: torch.optim.Optimizer = PagedAdamW8bit(masters, **options)
     return made
+
+
+def sampled(master: Tensor) -> Tensor:
+    flat = master.detach().view(-1)
+    return flat[:: max(1, len(flat) // SAMPLED)]
 
 
 class MasterAdamW:
@@ -102,8 +111,9 @@ class MasterAdamW:
         sums = [m.detach().view(whole[m.element_size()]).sum(dtype=torch.int64) for m in self.masters.values()]
         return torch.stack(sums).tolist()
 
-    def step(self, *, grad_norm: float) -> float:
-        """Clip, take one update, and give the share of weights whose stored value changed.
+    def step(self, *, grad_norm: float) -> dict[str, float]:
+        """Clip, take one update, and give the share of weights whose stored value changed and, where these are kept in
+        fewer bits, the share of their float32 masters that did, of evenly spaced ones.
 
         Only an update moves the schedule: a skipped step does not.
         """
@@ -113,6 +123,7 @@ class MasterAdamW:
         for group in self.adamw.param_groups:
             group["lr"] = self.lr_at(self.updates)
         own = {name: p.detach().clone() for name, p in self.parameters.items() if self.masters[name] is p}
+        before = {name: sampled(m).clone() for name, m in self.masters.items() if name not in own}
         self.adamw.step()
         self.zero_grad()
         self.updates += 1
@@ -124,7 +135,14 @@ class MasterAdamW:
             for name, parameter in self.parameters.items():
                 if name not in own:
                     parameter.copy_(self.masters[name])
-        return int(torch.stack(changed).sum()) / sum(p.numel() for p in self.parameters.values())
+            share = int(torch.stack(changed).sum()) / sum(p.numel() for p in self.parameters.values())
+            shares = {"weights_changed_fraction": share}
+            if before:
+                moved = {name: (sampled(self.masters[name]) != old).double().mean() for name, old in before.items()}
+                sizes = {name: self.masters[name].numel() for name in before}
+                total = torch.stack([moved[name] * sizes[name] for name in before]).sum()
+                shares["masters_changed_fraction"] = float(total) / sum(sizes.values())
+        return shares
 
     def between_updates(self) -> list[Tensor]:
         """What only :meth:`step` reads: float32 masters and moments."""

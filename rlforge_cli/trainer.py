@@ -245,8 +245,7 @@ class Trainer:
             record |= {"weights_changed_fraction": 0.0, "lr": 0.0}
             return record
         record["lr"] = self.optimizer.lr_at(self.optimizer.updates)
-        record["weights_changed_fraction"] = self.optimizer.step(grad_norm=record["grad_norm"])
-        return record
+        return record | self.optimizer.step(grad_norm=record["grad_norm"])
 
     def own_gradients(self, rows: Sequence[Row], *, denominator: float) -> dict[str, float]:
         """Those of this rank's share of ``rows``, over micro-batches; its metrics as sums over its trained tokens."""

@@ -75,9 +75,9 @@ def gradients(ranks: Ranks, *, count: int, aggregation: str = "sequence", share:
     trainer = make_trainer(ranks, config, policy=policy)
     kept: dict[str, list[float]] = {}
 
-    def keep(*, grad_norm: float) -> float:
+    def keep(*, grad_norm: float) -> dict[str, float]:
         kept.update({name: p.grad.flatten().tolist() for name, p in policy.trainable().items() if p.grad is not None})
-        return 0.0
+        return {}
 
     trainer.optimizer.step = keep  # type: ignore[method-assign]
     return {"record": trainer.one_update(rows(count)), "gradients": kept}

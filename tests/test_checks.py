@@ -97,6 +97,15 @@ def test_pure_bfloat16_at_a_small_rate_changes_two_percent():
     assert "masters" in check.fix
 
 
+def test_what_float32_masters_take_in_is_not_lost_though_few_stored_weights_show_it_at_once():
+    records = [step(n, weights_changed_fraction=0.015, masters_changed_fraction=0.998) for n in range(1, 4)]
+    check = judged(evidence("model.dtype=bfloat16", records=records), "weights_changed")
+    assert (check.status, check.value) == ("pass", 0.998)
+    assert "1.5 % of the stored weights at once" in check.why
+    lost = [step(n, weights_changed_fraction=0.001, masters_changed_fraction=0.04) for n in range(1, 4)]
+    assert judged(evidence("model.dtype=bfloat16", records=lost), "weights_changed").status == "fail"
+
+
 def test_a_dead_first_step_is_no_missing_gradient():
     records = [step(1, groups_kept=8, adv_std=0.0, grad_norm=0.0), step(2)]
     assert judged(evidence(records=records), "gradient").status == "pass"

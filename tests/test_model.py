@@ -69,6 +69,35 @@ def test_float32_masters_keep_what_bfloat16_would_lose(lr):
         assert parameter.grad is None
 
 
+def test_the_share_of_changed_weights_is_of_the_masters_too_where_there_are_any():
+    policy = toy_policy(dtype=torch.bfloat16)
+    changed = stepped(policy, lr=1e-6).changed
+    assert changed["masters_changed_fraction"] > 0.9  # the embeddings of other tokens have no gradient
+    assert changed["weights_changed_fraction"] < 0.1
+    assert list(stepped(toy_policy(), lr=1e-6).changed) == ["weights_changed_fraction"]
+
+    large = torch.nn.Parameter(torch.ones(100_000, dtype=torch.bfloat16))  # more than are looked at
+    optimizer = MasterAdamW({"large": large}, OptimizerConfig(lr=1e-6), planned_updates=1)
+    (large * torch.arange(100_000).ge(50_000)).sum().backward()
+    shares = optimizer.step(grad_norm=1.0)
+    assert shares["masters_changed_fraction"] == pytest.approx(0.5, abs=0.01)
+    assert shares["weights_changed_fraction"] == 0.0
+
+
+def test_without_masters_the_share_is_what_bfloat16_keeps(monkeypatch):
+    policy = toy_policy(dtype=torch.bfloat16)
+    optimizer = MasterAdamW(policy.trainable(), OptimizerConfig(lr=1e-6), planned_updates=1)
+    optimizer.masters = dict(policy.trainable())
+    optimizer.adamw = torch.optim.AdamW(optimizer.masters.values(), lr=1e-6)
+    parameters = list(optimizer.masters.values())
+    grads = torch.autograd.grad(loss_of(policy), parameters)
+    for parameter, grad in zip(parameters, grads, strict=True):
+        parameter.grad = grad
+    shares = optimizer.step(grad_norm=1.0)
+    assert list(shares) == ["weights_changed_fraction"]
+    assert shares["weights_changed_fraction"] < 0.05
+
+
 def test_pure_bfloat16_would_have_lost_it():
     weight = torch.ones(1000, dtype=torch.bfloat16)
     for _ in range(50):
@@ -95,7 +124,7 @@ def test_gradients_of_micro_batches_are_summed_in_float32():
 def test_a_changed_weight_is_counted_and_the_norm_is_clipped():
     policy = toy_policy()
     optimizer = stepped(policy, lr=0.01)
-    assert optimizer.changed > 0.9
+    assert optimizer.changed["weights_changed_fraction"] > 0.9
     free, clipped = toy_policy(), toy_policy()
     norms = []
     for policy, limit in ((free, 0.0), (clipped, 1e-3)):

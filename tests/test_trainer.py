@@ -72,9 +72,9 @@ def gradients(
     trainer = make_trainer(config, policy=policy)
     kept: dict[str, torch.Tensor] = {}
 
-    def keep(*, grad_norm: float) -> float:
+    def keep(*, grad_norm: float) -> dict[str, float]:
         kept.update({name: p.grad.clone() for name, p in policy.trainable().items()})
-        return 0.0
+        return {}
 
     trainer.optimizer.step = keep  # type: ignore[method-assign]
     made = made or rows()

@@ -122,18 +122,20 @@ def gradient(evidence: Evidence) -> Finding:
 
 
 def weights_changed(evidence: Evidence) -> Finding:
-    """The best of the first updates: a warm-up's first one is small."""
-    values = [
-        r["weights_changed_fraction"]
-        for r in evidence.records
-        if not r.get("skipped")
-        and isinstance(r.get("weights_changed_fraction"), (int, float))
-        and r.get("adv_std") != 0
-    ][:EARLY]
-    if not values:
+    """The best of the first updates: a warm-up's first one is small. Of float32 masters where there are any, for there
+    small steps add up, whatever one of them shows in the stored weights."""
+    updates = [r for r in evidence.records if not r.get("skipped") and r.get("adv_std") != 0]
+    masters, stored = (
+        [float(r[name]) for r in updates if isinstance(r.get(name), (int, float))][:EARLY]
+        for name in ("masters_changed_fraction", "weights_changed_fraction")
+    )
+    if not masters and not stored:
         return skip("no update was logged")
-    share = max(values)
-    why = f"an update changes {100 * share:.1f} % of the trained weights, as stored"
+    share = max(masters or stored)
+    of = "float32 masters" if masters else "trained weights, as stored"
+    why = f"an update changes {100 * share:.1f} % of the {of}"
+    if masters and stored:
+        why += f", {100 * max(stored):.1f} % of the stored weights at once"
     if share < CHANGED_FAIL:
         return Finding(
             "fail", round(share, 4), f">= {CHANGED_FAIL}", f"{why}: training silently does nothing",
