@@ -56,6 +56,10 @@ def load_parts(config: Config) -> Parts:
     Raises:
         UserError: one of them cannot be had.
     """
+    from rlforge_cli.libraries import load_libraries
+
+    load_libraries()
+
     from rlforge_cli.engines.choose import make_engine
     from rlforge_cli.model import load_policy
     from rlforge_cli.prompts import PromptEncoder
