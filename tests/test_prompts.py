@@ -46,9 +46,9 @@ def test_thinking_is_switched_off_by_default():
     seen = {}
 
     class Tokenizer(ToyTokenizer):
-        def apply_chat_template(self, messages, **options):
-            seen.update(options, messages=messages)
-            return "1"
+        def apply_chat_template(self, conversations, **options):
+            seen.update(options, messages=conversations[0])
+            return ["1"]
 
     tokenizer = Tokenizer(template=str)
     ids(tokenizer, config=PromptConfig(system="be brief"))

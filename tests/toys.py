@@ -48,9 +48,9 @@ class ToyTokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         return "".join(self.pieces[i] for i in ids if i < len(self.pieces))
 
-    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> str:
+    def apply_chat_template(self, conversations: list[list[dict[str, str]]], **_: Any) -> list[str]:
         assert self.template is not None
-        return self.template(messages[-1]["content"])
+        return [self.template(messages[-1]["content"]) for messages in conversations]
 
     def save_pretrained(self, folder: Any) -> None: ...
 
