@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 import msgspec
 
@@ -175,8 +176,11 @@ def parse_number(text: str) -> Number | None:
     Example: ``parse_number("$1,234.50 per month")`` -> 1234.5; ``parse_number("3y")``, ``parse_number("2 or 3")``,
     ``parse_number("6²")`` and ``parse_number("3 * 4")`` -> None.
     """
-    if len(text) > MAX_ANSWER:
-        return None
+    return None if len(text) > MAX_ANSWER else _parse(text)
+
+
+@lru_cache(maxsize=4096)  # a grade reads an answer twice and a gold once, and a group's completions say much the same
+def _parse(text: str) -> Number | None:
     text = _undressed(plain(text))
     if "=" in text:
         left, _, text = text.rpartition("=")
