@@ -13,6 +13,7 @@ from rlforge_cli.config import Config
 from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.engines.choose import make_engine, require_engine
 from rlforge_cli.errors import RunFailed, UserError
+from rlforge_cli.libraries import load_libraries
 from rlforge_cli.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ def preflight(config: Config) -> None:
     Raises:
         UserError: the first of them that is.
     """
+    check_data(config)
+    load_libraries()
+
     from transformers import AutoConfig
 
     from rlforge_cli.devices import resolve_device
     from rlforge_cli.engines.hf import unsupported_reason
     from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
 
-    check_data(config)
     resolve_device(config.model.device)
     require_engine(config)
     with quiet_transformers():
@@ -83,6 +86,8 @@ class Experiment:
         self.best: dict[str, Any] = {"step": None, "val_accuracy": None}
 
     def _load_policy(self) -> Policy:
+        load_libraries()
+
         from rlforge_cli.model import load_policy
 
         return load_policy(self.config.model, seed=self.config.train.seed)

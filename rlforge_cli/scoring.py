@@ -13,6 +13,7 @@ from rlforge_cli import settings
 from rlforge_cli.config import Config
 from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.errors import UserError, nearest
+from rlforge_cli.libraries import load_libraries
 from rlforge_cli.lineage import run_config
 from rlforge_cli.run_dir import RunDir, json_line, write_json
 
@@ -108,7 +109,6 @@ def score(
     """
     from rlforge_cli.engines.choose import make_engine
     from rlforge_cli.evaluation import evaluate, summarize
-    from rlforge_cli.model import load_policy
     from rlforge_cli.prompts import PromptEncoder
     from rlforge_cli.rollouts import SamplingParams
     from rlforge_cli.tasks.base import SPLITS, problems_hash
@@ -124,6 +124,10 @@ def score(
             f"pass@{too_large[0]} needs at least {too_large[0]} samples a problem: add --samples {too_large[0]}"
         )
     task = load_task(config.data)
+    load_libraries()
+
+    from rlforge_cli.model import load_policy
+
     model = msgspec.structs.replace(config.model, reference=False, gradient_checkpointing=False)
     policy = ranks.together(lambda: load_policy(model, path=subject.path))
     encoder = PromptEncoder(policy.tokenizer, config.prompt, max_tokens=config.rollout.max_prompt_tokens)

@@ -17,6 +17,7 @@ from rlforge_cli.checks import Evidence, Probes
 from rlforge_cli.checks.evidence import PlanFacts
 from rlforge_cli.config import Config
 from rlforge_cli.errors import NotNumbers, UserError
+from rlforge_cli.libraries import load_libraries
 from rlforge_cli.seeding import derive
 
 if TYPE_CHECKING:
@@ -56,8 +57,6 @@ def load_parts(config: Config) -> Parts:
     Raises:
         UserError: one of them cannot be had.
     """
-    from rlforge_cli.libraries import load_libraries
-
     load_libraries()
 
     from rlforge_cli.engines.choose import make_engine
