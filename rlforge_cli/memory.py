@@ -2,7 +2,8 @@
 
 What lies in memory throughout (weights, masters, moments, the reference, the in-process engine's cache) and what
 comes and goes: gradients, activations and logits while training, the vLLM engine while generating. With sleep mode
-the two do not meet. The assumptions are in :data:`ASSUMPTIONS`; prompts and completions count at their limits.
+the two meet only on a device that has plenty for both. The assumptions are in :data:`ASSUMPTIONS`; prompts and
+completions count at their limits.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ GRAPHS_GIB = 0.5
 """CUDA graphs of the engine, outside its memory share."""
 PROFILE_GIB = 0.6
 """What vLLM sets aside inside its share for its own activations."""
+PLENTY = 0.5
+"""Share of the device. While all that is taken of it, with the engine awake, is no more, torch keeps what an update has
+freed: to give it back and take it again costs a twentieth of a step."""
 SLACK = 0.05
 """Fragmentation of the allocator, of all that is allocated by the trainer."""
 REFERENCE_SECONDS = 45.0
@@ -183,6 +187,8 @@ def predict(config: Config, model: Architecture, *, gpu_gib: float = REFERENCE_G
     resting = (ASLEEP_GIB if config.rollout.sleep else engine) if vllm else engine
     parked = lasting["masters"] + lasting["optimizer"] + lasting["reference"] if config.train.offload and vllm else 0.0
     training_gib, generating_gib = base + busy + resting, base - parked / GIB * (1 + SLACK) + engine
+    if vllm and not parked and base + busy + engine <= PLENTY * gpu_gib:
+        generating_gib = base + busy + engine
     peak = max(training_gib, generating_gib)
     parts = {name: size / GIB for name, size in (lasting | training).items() if size}
     parts |= {"engine and KV cache": engine, "context": CONTEXT_GIB}

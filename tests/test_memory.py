@@ -170,6 +170,16 @@ def test_a_tiny_model_still_waits_for_every_position():
     assert predict("tiny-arith").seconds_per_step == pytest.approx(64 * memory.POSITION_SECONDS)
 
 
+def test_on_a_large_device_what_an_update_freed_stays_while_the_engine_is_awake():
+    large = predict("qwen3-0.6b-full", gpu_gib=140.0)
+    awake = large.parts["engine and KV cache"] - memory.ASLEEP_GIB
+    assert large.peak_gib == pytest.approx(large.training_gib + awake)
+    assert large.peak_gib <= memory.PLENTY * 140
+    for more in ("train.offload=true", "micro_batch=64"):  # memory is asked for, or there is too little of it
+        found = predict("qwen3-0.6b-full", more, "gradient_checkpointing=false", gpu_gib=140.0)
+        assert found.generating_gib < found.training_gib + awake
+
+
 def test_vllm_takes_no_more_cache_than_its_sequences_can_fill():
     config = settings.load("qwen3-0.6b-full")
     fills = 256 * (1024 + memory.SPARE_SLOTS) * 2 * 28 * 8 * 128 * 2  # validation decodes 256 sequences together

@@ -21,6 +21,7 @@ from rlforge_cli.engines import vllm_library as library
 from rlforge_cli.engines.choose import make_engine
 from rlforge_cli.engines.vllm import VLLMEngine, engine_options, spread
 from rlforge_cli.errors import RunFailed, UserError
+from rlforge_cli.memory import GIB
 from rlforge_cli.model import load_policy
 from rlforge_cli.rollouts import SamplingParams
 
@@ -104,6 +105,33 @@ def test_an_update_without_a_rollout_before_it_has_the_memory_too(stand_in):
         assert engine.asleep == {"weights", "kv_cache"}
         engine.sync_weights(step=step)
     assert engine.llm.calls[4:6] == ["wake kv_cache", "sleep 2"]
+
+
+@pytest.mark.parametrize(
+    ("used", "cache", "fraction", "offload", "emptied"),
+    [
+        (30, 40, 1.0, False, 0),  # all of 140 GiB: 70 may be taken
+        (30, 41, 1.0, False, 1),
+        (30, 40, 0.5, False, 1),  # of 70 GiB: 35
+        (3, 4, 1.0, True, 2),  # memory is asked for
+        (3, None, 1.0, False, 2),  # how large the cache is only vLLM knows
+    ],
+)
+def test_torch_keeps_what_an_update_freed_while_the_device_stays_half_empty(
+    stand_in, monkeypatch, used, cache, fraction, offload, emptied
+):
+    engine = stand_in(toy_policy(), SMALL)
+    engine.sync_weights(step=0)
+    engine.offload()
+    engine.on_cuda, engine.frugal, engine.cache_bytes = True, offload, cache and cache * GIB
+    counted = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: counted.append(1))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ((140 - used) * GIB, 140 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: fraction)
+    engine._wake("weights")
+    engine._wake("kv_cache")
+    assert len(counted) == emptied
+    assert engine.asleep == set()
 
 
 def test_without_sleep_nothing_sleeps(stand_in):

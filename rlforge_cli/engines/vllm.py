@@ -71,6 +71,8 @@ class VLLMEngine:
             source = policy.causal.name_or_path if policy.is_adapter else folder
             options = engine_options(policy, config, source=source) | dict(overrides or {})
             self.longest = options["max_model_len"]
+            self.frugal = config.train.offload
+            self.cache_bytes = options.get("kv_cache_memory_bytes")
             try:
                 self.llm: Any = library.start(options)
             except BaseException:
@@ -133,10 +135,19 @@ class VLLMEngine:
 
     def _wake(self, what: str) -> None:
         if what in self.asleep:
-            if self.on_cuda:
+            if self.on_cuda and not self._plenty_for(what):
                 torch.cuda.empty_cache()  # what the update used and freed, which torch would keep for itself
             self.llm.wake_up(tags=[what])
             self.asleep.remove(what)
+
+    def _plenty_for(self, what: str) -> bool:
+        """Whether the device has room for it without what torch keeps (:data:`rlforge_cli.memory.PLENTY`)."""
+        if self.frugal or self.cache_bytes is None:
+            return False
+        weights = sum(parameter.nbytes for parameter in self.policy.model.parameters())
+        free, whole = torch.cuda.mem_get_info(self.policy.device)
+        allowed = whole * torch.cuda.get_per_process_memory_fraction(self.policy.device)
+        return whole - free + {"weights": weights, "kv_cache": self.cache_bytes}[what] <= memory.PLENTY * allowed
 
     def sync_weights(self, *, step: int) -> None:
         """Take over the policy's weights; keys and values stay asleep until they are needed."""
