@@ -42,7 +42,7 @@ PROFILE_GIB = 0.6
 """What vLLM sets aside inside its share for its own activations."""
 PLENTY = 0.5
 """Share of the device. While all that is taken of it, with the engine awake, is no more, torch keeps what an update has
-freed: to give it back and take it again costs a twentieth of a step."""
+freed, for to give it back and take it again costs time."""
 SLACK = 0.05
 """Fragmentation of the allocator, of all that is allocated by the trainer."""
 REFERENCE_SECONDS = 45.0

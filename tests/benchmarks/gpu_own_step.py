@@ -71,17 +71,26 @@ def emit(began: float, **values: Any) -> None:
 def main() -> None:
     order = json.loads(sys.argv[1])
     began = order["began"]
+    from rlforge_cli.libraries import load_libraries
+
+    load_libraries()
     import torch
 
+    from rlforge_cli import model
+    from rlforge_cli.engines import vllm_library
     from rlforge_cli.experiment import Experiment
     from rlforge_cli.run_dir import RunDir
     from rlforge_cli.settings import load
 
+    starting = {"torch and transformers": time.time() - began}
     config = load(order["preset"], sets=order["sets"])
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Experiment(RunDir(Path(folder)), config).trainer
-        trainer.engine.sync_weights(step=0)
-        emit(began, event="ready")
+        parts = Parts()
+        parts.wrap(model, "load_policy", "policy")
+        parts.wrap(vllm_library, "start", "vLLM")
+        trainer = parts.timed(Experiment, "data, optimizer")(RunDir(Path(folder)), config).trainer
+        parts.timed(trainer.engine.sync_weights, "first sync")(step=0)
+        emit(began, event="ready", parts=starting | parts.seconds)
         records = []
         for _ in range(order["steps"]):
             torch.cuda.reset_peak_memory_stats()

@@ -4,8 +4,9 @@
 
 Each program runs alone, one after the other. The table has the time from the start of the process to the end of the
 first step, the median step (the first two left out), the largest use of the device that nvidia-smi saw, and each
-ratio to TRL at the same micro-batch. Below it: what a step of rlforge is made of, and the least that its arithmetic and
-memory traffic would take on an H200. A model with random weights makes the programs' token counts equal.
+ratio to TRL at the same micro-batch. Below it: what a start and a step of rlforge are made of, and the least that a
+step's arithmetic and memory traffic would take on an H200. A model with random weights makes the programs' token counts
+equal. Every program starts without compiled kernels, as on a new machine, unless ``--caches FOLDER`` keeps them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ PROGRAMS = {
     "trl-64": (64, None),
 }
 """Micro-batch, and rlforge's further settings (None: TRL)."""
+COMPILED = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT", "CUDA_CACHE_PATH")
+"""Where the libraries keep compiled kernels."""
 OWN_PARTS = ("rollout", "train", "sync")
 
 
@@ -51,10 +54,14 @@ def device() -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
-def measure(script: str, order: dict, *, limit: float) -> dict:
+def measure(script: str, order: dict, *, limit: float, caches: str | None = None) -> dict:
     """The lines a program printed, and the largest use of the device in MiB; it is ended after ``limit`` seconds."""
     environment = os.environ | {"PYTHONPATH": f"{HERE.parents[1]}:{os.environ.get('PYTHONPATH', '')}"}
-    with tempfile.TemporaryFile("w+") as used, tempfile.TemporaryFile("w+") as errors:
+    with (
+        tempfile.TemporaryFile("w+") as used, tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryDirectory() as fresh,
+    ):  # fmt: skip
+        environment |= {name: f"{caches or fresh}/{name.lower()}" for name in COMPILED}
         watch = subprocess.Popen(
             ["nvidia-smi", "-i", device(), "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "50"],
             stdout=used,
@@ -84,10 +91,14 @@ def summary(run: dict) -> dict | None:
     if len(steps) < 3:
         return None
     steady = steps[2:]
-    parts = next((line["parts"] for line in run["lines"] if line["event"] == "parts"), {})
+    parts, start = (
+        next((line["parts"] for line in run["lines"] if line["event"] == event and "parts" in line), {})
+        for event in ("parts", "ready")
+    )
     made = {key: statistics.median(step[key] for step in steady) for key in OWN_PARTS if key in steady[0]}
     return made | {
         "first": steps[0]["since_start"], "peak_gib": run["peak_mib"] / 1024, "parts": parts,
+        "start": start | {"first step": steps[0]["total"]} if start else {},
         "step": statistics.median(step["total"] for step in steady),
         "allocated_gib": max(step["allocated_gib"] for step in steps),
     }  # fmt: skip
@@ -111,6 +122,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=512)
     parser.add_argument("--limit", type=float, default=300, help="seconds for each program")
+    parser.add_argument("--caches", help="where compiled kernels are kept, and found by the next program")
     parser.add_argument("--only", default=",".join(PROGRAMS), help="which programs, in this order")
     parser.add_argument("--set", action="append", default=[], help="further settings of rlforge, key=value")
     options = parser.parse_args()
@@ -125,7 +137,8 @@ def main() -> None:
             }  # fmt: skip
         else:
             order |= {"preset": "qwen3-0.6b-full", "sets": own_sets(options, micro_batch, more)}
-        run = measure("gpu_peer_step.py" if more is None else "gpu_own_step.py", order, limit=options.limit)
+        run = measure("gpu_peer_step.py" if more is None else "gpu_own_step.py", order, limit=options.limit,
+                      caches=options.caches)  # fmt: skip
         found = summary(run)
         print(json.dumps({"program": name, "rc": run["rc"], "result": found}), flush=True)
         if found is None:
@@ -155,12 +168,19 @@ def show(made: dict[str, dict], options: argparse.Namespace) -> None:
     title = f"8 x 8 x {options.max_tokens} tokens, median of {options.steps - 2} steps"
     output.stdout().print(output.table(columns, rows, title=title, right=tuple(range(1, 10))))
     update, decode = floor(options.model, max_tokens=options.max_tokens)
-    columns = ["part of a step", *(name for name, found in made.items() if found["parts"])]
-    tables = [found["parts"] for found in made.values() if found["parts"]]
-    rows = [[part, *(f"{table.get(part, 0.0):.3f}" for table in tables)] for part in (tables[0] if tables else {})]
-    least = [f"{update + decode:.3f}" for _ in tables]
-    rows.append([f"least: update {update:.2f} + decoding {decode:.2f}", *least])
-    output.stdout().print(output.table(columns, rows, title="seconds", right=tuple(range(1, len(columns)))))
+    least = {f"least: update {update:.2f} + decoding {decode:.2f}": update + decode}
+    show_parts("to the end of the first step", {name: found["start"] for name, found in made.items()})
+    show_parts("a step", {name: found["parts"] | least for name, found in made.items() if found["parts"]})
+
+
+def show_parts(title: str, tables: dict[str, dict[str, float]]) -> None:
+    from rlforge_cli import output
+
+    tables = {name: table for name, table in tables.items() if table}
+    names = dict.fromkeys(part for table in tables.values() for part in table)
+    rows = [[part, *(f"{table[part]:.3f}" if part in table else "-" for table in tables.values())] for part in names]
+    columns = ["part", *tables]
+    output.stdout().print(output.table(columns, rows, title=f"seconds: {title}", right=tuple(range(1, len(columns)))))
 
 
 if __name__ == "__main__":
