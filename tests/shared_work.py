@@ -1,11 +1,13 @@
-"""What one process and two must agree on. As a program (under torchrun) it does all of it and writes ``rank-N.json``.
+"""What one process and two must agree on. As a program (torchrun) it does all of it and writes ``rank-N.json``.
 
 Each function takes the ranks and returns plain values: called in a test with ``ALONE``, it is what one process gives.
+On ``SHARED_WORK_DEVICE`` (cpu unless it says otherwise); "cuda" is a GPU for each rank.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ import torch
 from toys import ToyTask, toy_policy
 
 from rlforge_cli.config import Config, PromptConfig
+from rlforge_cli.devices import resolve_device
 from rlforge_cli.distributed import Ranks, joined
 from rlforge_cli.engines.hf import HFEngine
 from rlforge_cli.errors import RunFailed, Terminated, UserError
@@ -38,8 +41,12 @@ def configuration(**sections: dict[str, Any]) -> Config:
     return build({name: base.get(name, {}) | sections.get(name, {}) for name in {*base, *sections}}, where="test")
 
 
+def device() -> torch.device:
+    return resolve_device(os.environ.get("SHARED_WORK_DEVICE", "cpu"))
+
+
 def make_trainer(ranks: Ranks, config: Config, *, policy: Policy | None = None) -> Trainer:
-    policy = policy or toy_policy()
+    policy = policy or toy_policy(device=device())
     task = ToyTask()
     encoder = PromptEncoder(policy.tokenizer, PromptConfig(), max_tokens=64)
     return Trainer(
@@ -64,7 +71,7 @@ def rows(count: int) -> list[Row]:
 
 def gradients(ranks: Ranks, *, count: int, aggregation: str = "sequence", share: float = 1.0) -> dict[str, Any]:
     """Of one update on ``count`` fixed rows, in float64, and its metrics."""
-    policy = toy_policy(dtype=torch.float64)
+    policy = toy_policy(dtype=torch.float64, device=device())
     with torch.no_grad():  # so that the KL term pulls
         for parameter in policy.model.parameters():
             parameter.add_(0.01)
@@ -97,7 +104,7 @@ def steps(ranks: Ranks, **sections: dict[str, Any]) -> dict[str, Any]:
 
 def evaluated(ranks: Ranks) -> list[Any]:
     """Five problems in chunks of three, two samples each."""
-    policy, task = toy_policy(), ToyTask(5)
+    policy, task = toy_policy(device=device()), ToyTask(5)
     results = evaluate(
         HFEngine(policy), task=task, encoder=PromptEncoder(policy.tokenizer, PromptConfig(), max_tokens=64),
         problems=task.problems("test"), params=SamplingParams(max_tokens=8), samples=2, chunk=3, ranks=ranks,
@@ -184,5 +191,6 @@ OF_SEVERAL = {"unlike": unlike, "endings": endings}
 
 if __name__ == "__main__":
     with joined() as these:
-        done = {name: work(these) for name, work in (COMPARED | OF_SEVERAL).items()}
+        wanted = COMPARED | (OF_SEVERAL if these.size > 1 else {})
+        done = {name: work(these) for name, work in wanted.items()}
         (Path(sys.argv[1]) / f"rank-{these.rank}.json").write_text(json.dumps(done))

@@ -1,11 +1,17 @@
-"""What only a CUDA device runs: the fused head, fused layers, parking. Skipped without one."""
+"""What only a CUDA device runs: the fused head, fused layers, parking, two devices. Skipped without one."""
 
 from __future__ import annotations
 
 import copy
+import json
+import os
+import subprocess
+import sys
 
 import pytest
+import shared_work
 import torch
+from test_distributed import close, torchrun
 from toys import toy_policy
 
 from rlforge_cli.grpo.logprobs import _ChunkedHead, fused_head, logprobs_and_entropy
@@ -106,3 +112,23 @@ def test_what_a_step_changes_while_its_former_place_is_still_copied_is_not_lost(
         parking.leave([tensor])
         parking.wait_left()
         assert tensor.min() == tensor.max() == step
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one CUDA device")
+def test_two_devices_find_what_one_finds(tmp_path):
+    found = []
+    for name, command in (("one", [sys.executable]), ("two", torchrun())):
+        folder = tmp_path / name
+        folder.mkdir()
+        done = subprocess.run(
+            [*command, shared_work.__file__, str(folder)], env=os.environ | {"SHARED_WORK_DEVICE": "cuda"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found += [json.loads(file.read_text()) for file in sorted(folder.glob("rank-*.json"))]
+    alone, *both = found
+    assert len(both) == 2
+    for name in shared_work.COMPARED:
+        in_double = name in ("sequence", "token", "share", "one row")
+        close(both[0][name], alone[name], within=1e-6 if in_double else 1e-4, where=name)
+        assert both[0][name] == both[1][name]  # to the last bit

@@ -74,7 +74,7 @@ class ToyTask:
 
 def toy_policy(
     *, seed: int = 0, dtype: torch.dtype = torch.float32, tied: bool = True, reference: bool = True,
-    head_dim: int = 8,
+    head_dim: int = 8, device: torch.device | str = "cpu",
 ) -> Policy:  # fmt: skip
     """A two-layer Qwen3 of 18 tokens, random weights large enough that its choices differ."""
     import copy
@@ -85,7 +85,7 @@ def toy_policy(
         num_key_value_heads=2, head_dim=head_dim, tie_word_embeddings=tied, max_position_embeddings=128,
         eos_token_id=[16, 17], pad_token_id=16, bos_token_id=15, initializer_range=0.3, attn_implementation="sdpa",
     )  # fmt: skip
-    model = Qwen3ForCausalLM(config).to(dtype)
+    model = Qwen3ForCausalLM(config).to(device, dtype)
     frozen = copy.deepcopy(model).eval().requires_grad_(False) if reference else None
     return Policy(model, ToyTokenizer(), reference=frozen)
 
