@@ -86,7 +86,9 @@ class RolloutConfig(Section, frozen=True):
     memory_share: Annotated[
         float, doc("vllm: share of the GPU (or of what this process may use) for its weights and KV cache", gt=0, lt=1)
     ] = 0.3
-    sleep: Annotated[bool, doc("vllm: give the engine's memory back while the policy trains")] = True
+    sleep: Annotated[
+        bool, doc("vllm: give the engine's memory back while the policy trains, unless half of the device stays free")
+    ] = True
     eager: Annotated[bool, doc("vllm: capture no CUDA graphs; starts sooner, decodes slower")] = False
     compile: Annotated[bool, doc("vllm: compile the model; starts 40 s later, decodes up to a tenth faster")] = False
     logprob_share: Annotated[

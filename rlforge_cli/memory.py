@@ -41,8 +41,8 @@ GRAPHS_GIB = 0.5
 PROFILE_GIB = 0.6
 """What vLLM sets aside inside its share for its own activations."""
 PLENTY = 0.5
-"""Share of the device. While all that is taken of it, with the engine awake, is no more, torch keeps what an update has
-freed, for to give it back and take it again costs time."""
+"""Share of the device. While an update and the engine take no more of it together, the engine does not sleep and torch
+keeps what an update has freed, for giving memory back and taking it again costs time."""
 SLACK = 0.05
 """Fragmentation of the allocator, of all that is allocated by the trainer."""
 REFERENCE_SECONDS = 45.0
@@ -55,7 +55,7 @@ ASSUMPTIONS = (
     "prompts and completions at their limits, one micro-batch in flight, logits a chunk of 512 MiB at a time",
     "bfloat16 weights have float32 masters and gradients; an adapter is float32; nf4 with double quantisation",
     f"CUDA context {CONTEXT_GIB} GiB, a sleeping vLLM {ASLEEP_GIB} GiB, its graphs {GRAPHS_GIB} GiB, slack 5 %;"
-    " vLLM's share holds its own copy of the weights (4-bit under qlora)",
+    " vLLM's share holds its own copy of the weights (4-bit under qlora); it stays awake where half of the device is free",
     "time scales with the arithmetic of a step, from the reference experiment's 45 s for qwen3-0.6b-full on a 32 GB "
     "card; 4-bit layers 1.4 times slower, and no position under 5 ms",
 )
@@ -188,7 +188,7 @@ def predict(config: Config, model: Architecture, *, gpu_gib: float = REFERENCE_G
     parked = lasting["masters"] + lasting["optimizer"] + lasting["reference"] if config.train.offload and vllm else 0.0
     training_gib, generating_gib = base + busy + resting, base - parked / GIB * (1 + SLACK) + engine
     if vllm and not parked and base + busy + engine <= PLENTY * gpu_gib:
-        generating_gib = base + busy + engine
+        training_gib = generating_gib = base + busy + engine
     peak = max(training_gib, generating_gib)
     parts = {name: size / GIB for name, size in (lasting | training).items() if size}
     parts |= {"engine and KV cache": engine, "context": CONTEXT_GIB}

@@ -107,31 +107,61 @@ def test_an_update_without_a_rollout_before_it_has_the_memory_too(stand_in):
     assert engine.llm.calls[4:6] == ["wake kv_cache", "sleep 2"]
 
 
-@pytest.mark.parametrize(
-    ("used", "cache", "fraction", "offload", "emptied"),
-    [
-        (30, 40, 1.0, False, 0),  # all of 140 GiB: 70 may be taken
-        (30, 41, 1.0, False, 1),
-        (30, 40, 0.5, False, 1),  # of 70 GiB: 35
-        (3, 4, 1.0, True, 2),  # memory is asked for
-        (3, None, 1.0, False, 2),  # how large the cache is only vLLM knows
-    ],
-)
-def test_torch_keeps_what_an_update_freed_while_the_device_stays_half_empty(
-    stand_in, monkeypatch, used, cache, fraction, offload, emptied
-):
+@pytest.fixture
+def roomy_device(stand_in, monkeypatch):
+    """An engine as on a device of 140 GiB, and a function that says how much of it is used."""
     engine = stand_in(toy_policy(), SMALL)
     engine.sync_weights(step=0)
+    engine.llm.calls.clear()
+    engine.on_cuda, engine.cache_bytes = True, 40 * GIB
+    used = [0.0]
+    monkeypatch.setattr(library, "push_weights", lambda *args, **kwargs: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: engine.llm.calls.append("empty"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ((140 - used[0]) * GIB, 140 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
+    return engine, lambda gib: used.__setitem__(0, gib)
+
+
+def asked(engine, *, step: int) -> list[str]:
+    """What an update, a sync and a rollout ask of vLLM."""
+    engine.llm.calls.clear()
     engine.offload()
-    engine.on_cuda, engine.frugal, engine.cache_bytes = True, offload, cache and cache * GIB
-    counted = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: counted.append(1))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ((140 - used) * GIB, 140 * GIB))
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: fraction)
-    engine._wake("weights")
+    engine.sync_weights(step=step)
     engine._wake("kv_cache")
-    assert len(counted) == emptied
-    assert engine.asleep == set()
+    return [call for call in engine.llm.calls if call != "reset_prefix_cache"]
+
+
+def test_an_engine_sleeps_until_an_update_has_shown_that_the_device_stays_half_empty(roomy_device):
+    engine, use = roomy_device
+    use(31)
+    assert asked(engine, step=1) == ["sleep 2", "empty", "wake weights", "empty", "wake kv_cache"]
+    use(29)  # with 40 of the cache and the toy's weights just below half of it
+    assert asked(engine, step=2) == ["sleep 2", "wake weights", "wake kv_cache"]
+    use(69)
+    assert asked(engine, step=3) == []
+    use(71)  # an update took more: from the next one on it sleeps
+    assert asked(engine, step=4) == []
+    assert asked(engine, step=5) == ["sleep 2", "empty", "wake weights", "empty", "wake kv_cache"]
+
+
+def test_a_start_a_resume_and_a_sleep_without_an_update_show_nothing(roomy_device):
+    engine, use = roomy_device
+    use(1)
+    engine.sync_weights(step=7)  # resumed
+    assert asked(engine, step=0)[0] == "sleep 2"
+    assert asked(engine, step=8)[0] == "sleep 2"
+    assert asked(engine, step=9) == []
+
+
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_a_cap_on_this_process_and_an_unknown_cache_count(roomy_device, monkeypatch, fraction):
+    engine, use = roomy_device
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: fraction)
+    if fraction == 1.0:
+        engine.cache_bytes = None  # also where train.offload asks for memory
+    use(1)
+    for step in (1, 2, 3):
+        assert asked(engine, step=step)[0] == "sleep 2"
 
 
 def test_without_sleep_nothing_sleeps(stand_in):

@@ -144,7 +144,10 @@ def read_entry(head: Head, options: Options) -> Entry:
     if not results.exists():
         if summary_accuracy(head) is not None:
             return Entry(head=head)
-        has = sorted(path.stem for path in head.run.evals.glob("*.jsonl"))
+        # the model before training last: it says nothing about the run
+        has = sorted(
+            (path.stem for path in head.run.evals.glob("*.jsonl")), key=lambda name: (name.endswith("-base"), name)
+        )
         other = f" (there is {', '.join(has)}: --eval {has[0]})" if has else ""
         return Entry(
             head=head, problem=f"no evaluation {options.evaluation!r}{other}: run `rlforge eval {head.name}` first"

@@ -1,8 +1,9 @@
 """Generation by vLLM in this process, beside the policy on the same device.
 
 Full weights are pushed after every update; an adapter is pushed as an adapter, under a number that never repeats, and
-is never merged into its base. While the policy trains the engine can sleep: with full weights at level 2 (its weights
-are discarded, for the next push brings all of them), with an adapter at level 1 (the frozen base waits in host memory).
+is never merged into its base. While the policy trains the engine can sleep, and does unless the device has plenty of
+room: with full weights at level 2 (its weights are discarded, for the next push brings all of them), with an adapter at
+level 1 (the frozen base waits in host memory).
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class VLLMEngine:
         """None: it never sleeps."""
         self.asleep: set[str] = set()
         """What sleeps: of "weights" and "kv_cache"."""
+        self.roomy = False
+        """It has shown that it need not sleep (:data:`rlforge_cli.memory.PLENTY`)."""
         self.synced = False
         self.adapter: Any = None
         self.adapter_id = 0
@@ -71,8 +74,8 @@ class VLLMEngine:
             source = policy.causal.name_or_path if policy.is_adapter else folder
             options = engine_options(policy, config, source=source) | dict(overrides or {})
             self.longest = options["max_model_len"]
-            self.frugal = config.train.offload
-            self.cache_bytes = options.get("kv_cache_memory_bytes")
+            self.cache_bytes = None if config.train.offload else options.get("kv_cache_memory_bytes")
+            """None: not known, or memory is asked for."""
             try:
                 self.llm: Any = library.start(options)
             except BaseException:
@@ -127,30 +130,33 @@ class VLLMEngine:
         return [completions[start : start + n] for start in range(0, total, n)]
 
     def offload(self) -> None:
-        """Sleep, if this engine does: keys and values go, weights go or wait in host memory."""
-        if self.sleep_level is not None and "weights" not in self.asleep:
+        """Sleep, if this engine does and the device is not roomy: keys and values go, weights go or wait in host
+        memory."""
+        if self.sleep_level is not None and not self.roomy and "weights" not in self.asleep:
             self._wake("kv_cache")  # vLLM cannot unmap twice, and nothing may have been generated since the last sync
             library.sleep(self.llm, level=self.sleep_level)
             self.asleep = {"weights", "kv_cache"}
 
     def _wake(self, what: str) -> None:
         if what in self.asleep:
-            if self.on_cuda and not self._plenty_for(what):
+            if self.on_cuda and not self.roomy:
                 torch.cuda.empty_cache()  # what the update used and freed, which torch would keep for itself
             self.llm.wake_up(tags=[what])
             self.asleep.remove(what)
 
-    def _plenty_for(self, what: str) -> bool:
-        """Whether the device has room for it without what torch keeps (:data:`rlforge_cli.memory.PLENTY`)."""
-        if self.frugal or self.cache_bytes is None:
+    def _fits_awake(self) -> bool:
+        """Whether what an update has taken, and torch has kept, leaves the device half empty beside the engine."""
+        if not self.on_cuda or self.cache_bytes is None:
             return False
-        weights = sum(parameter.nbytes for parameter in self.policy.model.parameters())
+        sizes = {"weights": sum(p.nbytes for p in self.policy.model.parameters()), "kv_cache": self.cache_bytes}
         free, whole = torch.cuda.mem_get_info(self.policy.device)
         allowed = whole * torch.cuda.get_per_process_memory_fraction(self.policy.device)
-        return whole - free + {"weights": weights, "kv_cache": self.cache_bytes}[what] <= memory.PLENTY * allowed
+        return whole - free + sum(sizes[what] for what in self.asleep) <= memory.PLENTY * allowed
 
     def sync_weights(self, *, step: int) -> None:
         """Take over the policy's weights; keys and values stay asleep until they are needed."""
+        if step and (self.asleep or self.roomy):  # after an update: what it takes is known
+            self.roomy = self._fits_awake()
         self._wake("weights")
         if self.policy.is_adapter:
             self._push_adapter(step)
