@@ -55,7 +55,7 @@ ASSUMPTIONS = (
     "prompts and completions at their limits, one micro-batch in flight, logits a chunk of 512 MiB at a time",
     "bfloat16 weights have float32 masters and gradients; an adapter is float32; nf4 with double quantisation",
     f"CUDA context {CONTEXT_GIB} GiB, a sleeping vLLM {ASLEEP_GIB} GiB, its graphs {GRAPHS_GIB} GiB, slack 5 %;"
-    " vLLM's share holds its own copy of the weights (4-bit under qlora); it stays awake where half of the device is free",
+    " vLLM's share holds its own copy of the weights (4-bit under qlora); awake where half the card is free",
     "time scales with the arithmetic of a step, from the reference experiment's 45 s for qwen3-0.6b-full on a 32 GB "
     "card; 4-bit layers 1.4 times slower, and no position under 5 ms",
 )
