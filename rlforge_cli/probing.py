@@ -25,8 +25,8 @@ from rlforge_cli.checks.evidence import (
 from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.grpo.loss import kl_estimate
 from rlforge_cli.rollouts import SamplingParams
+from rlforge_cli.rows import Row
 from rlforge_cli.seeding import ProblemOrder, derive
-from rlforge_cli.trainer import Row
 
 if TYPE_CHECKING:
     from rlforge_cli.model import Policy
@@ -131,7 +131,7 @@ def longest_batch(trainer: Trainer) -> tuple[LongestBatch, bool]:
     path = True
     while size:
         try:
-            loss, _, _ = trainer.micro_loss([row] * size, denominator=size)
+            loss, _, _ = trainer.updater.micro_loss([row] * size, denominator=size)
             path = loss.requires_grad
             if path:
                 loss.backward()

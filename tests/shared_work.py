@@ -87,7 +87,7 @@ def gradients(ranks: Ranks, *, count: int, aggregation: str = "sequence", share:
         return {}
 
     trainer.optimizer.step = keep  # type: ignore[method-assign]
-    return {"record": trainer.one_update(rows(count)), "gradients": kept}
+    return {"record": trainer.updater.one_update(rows(count)), "gradients": kept}
 
 
 def steps(ranks: Ranks, **sections: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def poisoned(ranks: Ranks) -> dict[str, Any]:
     """A step in which the last rank's gradient is not a number."""
     trainer = make_trainer(ranks, configuration())
     before = weights(trainer)
-    original = trainer.own_gradients
+    original = trainer.updater.own_gradients
 
     def own_gradients(chosen: list[Row], *, denominator: float) -> dict[str, float]:
         sums = original(chosen, denominator=denominator)
@@ -124,7 +124,7 @@ def poisoned(ranks: Ranks) -> dict[str, Any]:
             next(iter(trainer.policy.trainable().values())).grad.fill_(torch.nan)  # type: ignore[union-attr]
         return sums
 
-    trainer.own_gradients = own_gradients  # type: ignore[method-assign]
+    trainer.updater.own_gradients = own_gradients  # type: ignore[method-assign]
     record = trainer.train_step()
     return {
         "skipped": record["skipped"], "kept": weights(trainer) == before, "updates": trainer.optimizer.updates,

@@ -20,6 +20,7 @@ from rlforge_cli import distributed, lifecycle, lineage
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.run_dir import RunDir
 from rlforge_cli.trainer import Trainer
+from rlforge_cli.updater import Updater
 
 RUNS = Path("runs")
 SMALL = [
@@ -131,7 +132,6 @@ def test_every_logged_metric_is_explained(straight):
 
 def test_a_run_without_signal_fails_with_its_reason_and_keeps_the_last_checkpoint(monkeypatch):
     run, plan = begin("steps=12", "oversample=1.0", "train.max_skipped=3")
-    from rlforge_cli.trainer import Trainer
 
     original = Trainer.sample_groups
 
@@ -217,15 +217,15 @@ def test_a_stop_request_in_an_update_waits_for_its_end_unless_it_comes_twice(mon
     """``apart``: seconds within which two signals are one request, as from a wrapper that passes them on."""
     monkeypatch.setattr(distributed, "ONE_REQUEST_S", apart)
     run, plan = begin("steps=9", "checkpoint.every=100")
-    original = Trainer.update
+    original = Updater.update
 
     def update(self, *words):
-        if self.step == 3:
+        if self.optimizer.updates == 3:
             for _ in range(2):
                 signal.raise_signal(signal.SIGINT)
         return original(self, *words)
 
-    monkeypatch.setattr(Trainer, "update", update)
+    monkeypatch.setattr(Updater, "update", update)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         lifecycle.execute(run, plan.config, quiet=True)
@@ -237,7 +237,7 @@ def test_a_stop_request_in_an_update_waits_for_its_end_unless_it_comes_twice(mon
     else:
         assert info["reason"].endswith(f"saved as step-{saved:06d}")
         assert [record["step"] for record in run.metrics()] == list(range(saved + 1))
-        monkeypatch.setattr(Trainer, "update", original)
+        monkeypatch.setattr(Updater, "update", original)
         assert lifecycle.execute(*lineage.resumed(run.id, RUNS), resume=True, quiet=True)["steps"] == 9
 
 

@@ -17,6 +17,7 @@ from rlforge_cli.smoke import Parts, check_rewards
 from rlforge_cli.tasks.arithmetic import Arithmetic
 from rlforge_cli.tasks.base import Grade, Problem
 from rlforge_cli.trainer import Trainer
+from rlforge_cli.updater import Updater
 
 SMALL = ("prompts=4", "train.micro_batch_size=16", "rollout.max_prompt_tokens=24")
 LORA = ("model.adaptation=lora", "lr=2e-3")
@@ -385,13 +386,13 @@ def test_seeds_that_do_not_reach_the_sampler(engine, value):
 
 
 def test_a_loss_without_a_path_to_the_weights(monkeypatch):
-    plain = Trainer.micro_loss
+    plain = Updater.micro_loss
 
     def detached(self, rows, *, denominator):
         loss, metrics, gap = plain(self, rows, denominator=denominator)
         return loss.detach(), metrics, gap
 
-    monkeypatch.setattr(Trainer, "micro_loss", detached)
+    monkeypatch.setattr(Updater, "micro_loss", detached)
     checks = run(steps=1)
     assert failures(checks) == ["gradient"]
     assert "depend" in checks["gradient"].why
@@ -400,14 +401,14 @@ def test_a_loss_without_a_path_to_the_weights(monkeypatch):
 def test_a_batch_that_does_not_fit_names_the_one_that_does(monkeypatch):
     import torch
 
-    plain = Trainer.micro_loss
+    plain = Updater.micro_loss
 
     def limited(self, rows, *, denominator):
         if len(rows) > 10:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return plain(self, rows, denominator=denominator)
 
-    monkeypatch.setattr(Trainer, "micro_loss", limited)
+    monkeypatch.setattr(Updater, "micro_loss", limited)
     checks = run(steps=1)
     assert failures(checks) == ["longest_batch"]
     assert checks["longest_batch"].fix.startswith("--set micro_batch=8")

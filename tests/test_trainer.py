@@ -11,8 +11,9 @@ from rlforge_cli.config import Config, PromptConfig
 from rlforge_cli.engines.hf import HFEngine
 from rlforge_cli.parking import NoParking
 from rlforge_cli.prompts import PromptEncoder
+from rlforge_cli.rows import Row
 from rlforge_cli.settings import build
-from rlforge_cli.trainer import Row, Trainer
+from rlforge_cli.trainer import Trainer
 
 
 def configuration(**sections) -> Config:
@@ -78,7 +79,7 @@ def gradients(
 
     trainer.optimizer.step = keep  # type: ignore[method-assign]
     made = made or rows()
-    trainer.one_update([made[i] for i in order])
+    trainer.updater.one_update([made[i] for i in order])
     return kept
 
 
@@ -219,7 +220,7 @@ def test_measuring_the_kl_on_a_share_changes_only_that_metric():
     assert quarter[3]["kl_ref"] == pytest.approx(whole[3]["kl_ref"], rel=1.0)
     assert quarter[3]["kl_ref"] > 0
     pulled = make_trainer(configuration(model={"reference_share": 0.25}, grpo={"kl_coef": 0.1}))
-    assert pulled.reference_stride == 1
+    assert pulled.updater.reference_stride == 1
 
 
 def test_several_updates_a_rollout_move_the_ratio_away_from_one():
@@ -284,7 +285,7 @@ def test_a_gradient_that_is_not_finite_refuses_the_step():
     with torch.no_grad():
         trainer.policy.causal.model.norm.weight[0] = float("nan")
     before = {name: p.clone() for name, p in trainer.policy.trainable().items()}
-    record = trainer.update(trainer_rollout(trainer), [[1.0, -1.0, 1.0, -1.0]] * 4)
+    record = trainer.updater.update(trainer_rollout(trainer), [[1.0, -1.0, 1.0, -1.0]] * 4)
     assert record["skipped"] is True
     assert not math.isfinite(record["grad_norm"]) or not math.isfinite(record["loss"])
     assert all(torch.equal(p, before[n]) or p.isnan().any() for n, p in trainer.policy.trainable().items())
@@ -424,8 +425,8 @@ def test_what_is_parked_is_fetched_before_anything_reads_it(kl_coef):
         policy = toy_policy(reference=True, dtype=torch.bfloat16)
         config = configuration(grpo={"kl_coef": kl_coef, "updates": 2}, model={"reference_share": 0.5})
         trainer = make_trainer(config, policy=policy)
-        trainer.parking = parking
-        trainer.park()
+        trainer.updater.parking = parking
+        trainer.updater.park()
         for _ in range(3):
             assert not trainer.train_step()["skipped"]
         weights.append(torch.cat([p.flatten() for p in policy.trainable().values()]))

@@ -48,7 +48,7 @@ def sets(options: argparse.Namespace, point: Point) -> list[str]:
 
 
 def measure(trainer: Any, config: Any, *, steps: int) -> dict[str, float]:
-    trainer.config = config
+    trainer.config = trainer.updater.config = config
     trainer.params = msgspec.structs.replace(trainer.params, max_tokens=config.rollout.max_tokens)
     torch.cuda.reset_peak_memory_stats()
     records = [trainer.train_step() for _ in range(steps + 1)][1:]

@@ -96,7 +96,7 @@ def main() -> None:
     trainer: Any = Experiment(RunDir(folder / "run"), config).trainer
     trainer.engine.sync_weights(step=0)
     trainer.rollout = watch.during("generating", trainer.rollout)
-    trainer.update = watch.during("training", trainer.update)
+    trainer.updater.update = watch.during("training", trainer.updater.update)
     for step in range(1, options.steps + 1):
         record = trainer.train_step()
         peaks = ", ".join(f"{phase} {most / GIB:.2f}" for phase, most in watch.most.items())
