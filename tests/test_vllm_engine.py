@@ -70,7 +70,7 @@ def stand_in(monkeypatch):
     """An engine over :class:`StandIn` for a policy."""
 
     def make(policy, config):
-        monkeypatch.setattr(library, "start", lambda options: StandIn())
+        monkeypatch.setattr(library, "start", lambda options, architecture: StandIn())
         monkeypatch.setattr(
             library, "adapter_request", lambda number, path: SimpleNamespace(lora_int_id=number, lora_path=path)
         )
@@ -421,3 +421,24 @@ def test_two_processes_with_an_engine_each_train_and_score_to_the_end():
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
     assert answer["n"] == 4
+
+
+@real
+def test_a_known_model_class_is_looked_at_in_this_process(tmp_path):
+    """A fresh cache is as on a new machine: there vLLM starts a process to look at the class, unless it has it."""
+    program = """
+import subprocess
+from rlforge_cli.engines import vllm_library
+from vllm.model_executor.models import registry
+def refuse(*args, **kwargs):
+    raise AssertionError("another process was started")
+registry._run_in_subprocess = refuse
+vllm_library.register_class("Qwen3ForCausalLM")
+vllm_library.register_class("NoSuchModel")
+print(registry.ModelRegistry.models["Qwen3ForCausalLM"].inspect_model_cls().is_text_generation_model)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"VLLM_CACHE_ROOT": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "True", done.stderr

@@ -77,7 +77,7 @@ class VLLMEngine:
             self.cache_bytes = None if config.train.offload else options.get("kv_cache_memory_bytes")
             """None: not known, or memory is asked for."""
             try:
-                self.llm: Any = library.start(options)
+                self.llm: Any = library.start(options, architecture=type(policy.causal).__name__)
             except BaseException:
                 self.kernels.close()
                 raise

@@ -76,8 +76,10 @@ def release() -> tuple[int, int]:
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 
-def start(options: Mapping[str, Any]) -> Any:
+def start(options: Mapping[str, Any], *, architecture: str) -> Any:
     """A ``vllm.LLM`` in this process, without cascade attention (its log-probabilities depended on the batch).
+
+    ``architecture`` is the model's class, by its Hugging Face name.
 
     Raises:
         UserError: vLLM refuses the options: too little memory, a model that it does not know.
@@ -93,12 +95,22 @@ def start(options: Mapping[str, Any]) -> Any:
             warnings.simplefilter("ignore")  # between vLLM and torch
             from vllm import LLM
 
+            register_class(architecture)
             return LLM(**options)
     except ValueError as error:
         reason = str(error).strip().partition("\n")[0]
         raise UserError(f"rollout.engine = 'vllm': {reason} (see rollout.memory_share, rollout.max_tokens)") from None
     finally:
         vars(torch)["set_num_threads"] = set_threads  # the CPU build puts a warning in its place
+
+
+def register_class(architecture: str) -> None:
+    """Register the model's class with vLLM, which would else start, once on a machine, a process that loads all of its
+    libraries anew to look at that class: it spares a process without CUDA what this one has anyway."""
+    from vllm import ModelRegistry
+
+    if (lazy := ModelRegistry.models.get(architecture)) is not None:
+        ModelRegistry.register_model(architecture, lazy.load_model_cls())
 
 
 @contextlib.contextmanager
