@@ -63,9 +63,9 @@ class Watch:
             time.sleep(0.01)
 
     def during(self, phase: str, function: Any) -> Any:
-        def run(*args: Any) -> Any:
+        def run(*args: Any, **options: Any) -> Any:
             self.phase = phase
-            return function(*args)
+            return function(*args, **options)
 
         return run
 
@@ -96,6 +96,7 @@ def main() -> None:
     trainer: Any = Experiment(RunDir(folder / "run"), config).trainer
     trainer.engine.sync_weights(step=0)
     trainer.rollout = watch.during("generating", trainer.rollout)
+    trainer.engine.sync_weights = watch.during("syncing", trainer.engine.sync_weights)
     trainer.updater.update = watch.during("training", trainer.updater.update)
     for step in range(1, options.steps + 1):
         record = trainer.train_step()
