@@ -153,12 +153,18 @@ def test_a_start_a_resume_and_a_sleep_without_an_update_show_nothing(roomy_devic
     assert asked(engine, step=9) == []
 
 
-@pytest.mark.parametrize("fraction", [0.5, 1.0])
-def test_a_cap_on_this_process_and_an_unknown_cache_count(roomy_device, monkeypatch, fraction):
+@pytest.mark.parametrize(
+    ("fraction", "cache", "share", "frugal"),
+    [
+        (0.5, 40, 0.0, False),  # the process may have 70 GiB of the device
+        (1.0, None, 0.51, False),  # vLLM chose the size of its cache
+        (1.0, 1, 0.0, True),  # memory is asked for
+    ],
+)
+def test_what_else_makes_an_engine_sleep(roomy_device, monkeypatch, fraction, cache, share, frugal):
     engine, use = roomy_device
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: fraction)
-    if fraction == 1.0:
-        engine.cache_bytes = None  # also where train.offload asks for memory
+    engine.cache_bytes, engine.share, engine.frugal = cache and cache * GIB, share, frugal
     use(1)
     for step in (1, 2, 3):
         assert asked(engine, step=step)[0] == "sleep 2"

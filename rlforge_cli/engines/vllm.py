@@ -74,8 +74,10 @@ class VLLMEngine:
             source = policy.causal.name_or_path if policy.is_adapter else folder
             options = engine_options(policy, config, source=source) | dict(overrides or {})
             self.longest = options["max_model_len"]
-            self.cache_bytes = None if config.train.offload else options.get("kv_cache_memory_bytes")
-            """None: not known, or memory is asked for."""
+            self.frugal = config.train.offload
+            self.share = options.get("gpu_memory_utilization", 0.0)
+            self.cache_bytes = options.get("kv_cache_memory_bytes")
+            """None: what vLLM finds room for in its share."""
             try:
                 self.llm: Any = library.start(options, architecture=type(policy.causal).__name__)
             except BaseException:
@@ -146,11 +148,13 @@ class VLLMEngine:
 
     def _fits_awake(self) -> bool:
         """Whether what an update has taken, and torch has kept, leaves the device half empty beside the engine."""
-        if not self.on_cuda or self.cache_bytes is None:
+        if not self.on_cuda or self.frugal:
             return False
-        sizes = {"weights": sum(p.nbytes for p in self.policy.model.parameters()), "kv_cache": self.cache_bytes}
         free, whole = torch.cuda.mem_get_info(self.policy.device)
         allowed = whole * torch.cuda.get_per_process_memory_fraction(self.policy.device)
+        weights = sum(parameter.nbytes for parameter in self.policy.model.parameters())
+        cache = self.share * whole - weights if self.cache_bytes is None else self.cache_bytes
+        sizes = {"weights": weights, "kv_cache": cache}
         return whole - free + sum(sizes[what] for what in self.asleep) <= memory.PLENTY * allowed
 
     def sync_weights(self, *, step: int) -> None:
