@@ -4,8 +4,9 @@
 
 One engine, made for the largest point, serves all of one number of GPUs. Micro-batches hold as many tokens at every
 point. ``cost / tokens`` is how much more a step takes than at the base point, over how many more tokens it has: at most
-1 where cost grows no faster than the tokens. ``speed-up`` is to the same point on one GPU. Give weights that are
-random: they run to the token limit.
+1 where cost grows no faster than the tokens. It cannot stay there with longer completions, for every token reads the
+keys and values of all before it; ``/ least`` is the step over the least that its arithmetic and memory traffic take on
+one H200. ``speed-up`` is to the same point on one GPU. Give weights that are random: they run to the token limit.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def started(gpus: int) -> list[dict[str, Any]]:
     return found
 
 
-def show(found: list[dict[str, Any]]) -> None:
+def show(found: list[dict[str, Any]], model: str) -> None:
+    from gpu_step import floor
+
     from rlforge_cli import output
 
     alone = {tuple(made["point"]): made for made in found if made["gpus"] == 1}
@@ -106,11 +109,16 @@ def show(found: list[dict[str, Any]]) -> None:
             str(made["gpus"]), *map(str, made["point"]), f"{made['seconds']:.2f}", f"{made['rollout']:.2f}",
             f"{made['update']:.2f}", f"{made['tokens'] / made['seconds']:.0f}", f"{made['gib']:.1f}",
             cost if made["gpus"] == 1 else "-",
+            f"{made['seconds'] / sum(floor(model, max_tokens=made['point'][2], rows=rows_of(made))):.1f}",
             f"{same['seconds'] / made['seconds']:.2f}" if same and made["gpus"] > 1 else "-",
         ])  # fmt: skip
     columns = ["GPUs", "G", "prompts", "tokens", "s/step", "rollout", "update", "tokens/s", "GiB", "cost / tokens",
-               "speed-up"]  # fmt: skip
-    output.stdout().print(output.table(columns, rows, title="one axis at a time", right=tuple(range(11))))
+               "/ least", "speed-up"]  # fmt: skip
+    output.stdout().print(output.table(columns, rows, title="one axis at a time", right=tuple(range(len(columns)))))
+
+
+def rows_of(made: dict[str, Any]) -> int:
+    return made["point"][0] * made["point"][1]
 
 
 def main() -> None:
@@ -125,7 +133,7 @@ def main() -> None:
         worker(options)
         return
     here = torch.cuda.device_count()
-    show([made for gpus in POINTS if gpus <= here for made in started(gpus)])
+    show([made for gpus in POINTS if gpus <= here for made in started(gpus)], options.model)
 
 
 if __name__ == "__main__":

@@ -104,14 +104,14 @@ def summary(run: dict) -> dict | None:
     }  # fmt: skip
 
 
-def floor(model: str, *, max_tokens: int, prompt: int = 120) -> tuple[float, float]:
-    """Seconds of 64 rows: the update's matrix products at full rate, and decoding's reads of weights and cache."""
+def floor(model: str, *, max_tokens: int, rows: int = 64, prompt: int = 120) -> tuple[float, float]:
+    """Seconds of an H200: the update's matrix products at full rate, and decoding's reads of weights and cache."""
     from rlforge_cli.architecture import architecture_of
 
     shape = architecture_of(model)
     assert shape is not None, "no shape of this model is known"
-    matrices = 6 * shape.parameters * 64 * (prompt + max_tokens)
-    cached = 64 * (prompt + max_tokens / 2) * 2 * shape.layers * shape.kv_heads * shape.head_dim * 2
+    matrices = 6 * shape.parameters * rows * (prompt + max_tokens)
+    cached = rows * (prompt + max_tokens / 2) * 2 * shape.layers * shape.kv_heads * shape.head_dim * 2
     return matrices / MATRIX_RATE, max_tokens * (2 * shape.parameters + cached) / MEMORY_RATE
 
 
