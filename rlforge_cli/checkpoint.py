@@ -65,8 +65,10 @@ def disk_reason(error: BaseException) -> str | None:
             return "no space left on the device" if full else chain.strerror or str(chain)
         chain = chain.__cause__ or chain.__context__
     text = str(error)
-    if "No space left" in text or "inline_container" in text or "PytorchStreamWriter" in text:
+    if "No space left" in text:
         return "no space left on the device"
+    if "inline_container" in text or "PytorchStreamWriter" in text:  # torch does not say why
+        return "no space left on the device, or a limit on the size of files (ulimit -f)"
     return None
 
 

@@ -21,6 +21,10 @@ class NotNumbers(RunFailed):
     """The policy's probabilities are NaN: its weights are spoiled."""
 
 
+class Lost(RunFailed):
+    """Training has spoiled the policy; what it was before is kept (train.stop_on_collapse)."""
+
+
 class Terminated(BaseException):
     """SIGTERM: as KeyboardInterrupt, with exit code 143."""
 

@@ -54,7 +54,12 @@ def preflight(config: Config) -> None:
     from rlforge_cli.engines.hf import unsupported_reason
     from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
 
-    resolve_device(config.model.device)
+    device = resolve_device(config.model.device)
+    if config.optimizer.states != "float32" and device.type != "cuda":
+        raise UserError(
+            f"optimizer.states = {config.optimizer.states!r} needs a CUDA device, and model.device is {device}: use "
+            "--set optimizer.states=float32"
+        )
     require_engine(config)
     with quiet_transformers():
         architecture = load_pretrained(AutoConfig, model_source(config.model.path))
@@ -98,10 +103,34 @@ class Experiment:
         train = difficulty.chosen(self.task.problems("train"), self.config.data)
         self.problems = self.encoder.fitting(train)
         self.too_long = len(train) - len(self.problems)
+        self._require_positions()
         return Trainer(
             self.config, policy=self.policy, engine=make_engine(self.config, self.policy), task=self.task,
             encoder=self.encoder, problems=self.problems, ranks=self.ranks,
         )  # fmt: skip
+
+    def _require_positions(self) -> None:
+        """vLLM goes no further than the model's positions; a step that draws a long prompt would fail, at every resume.
+
+        Raises:
+            UserError: the longest prompt and completion have too few.
+        """
+        config = self.config
+        positions = getattr(self.policy.causal.config, "max_position_embeddings", None)
+        if config.rollout.engine != "vllm" or positions is None:
+            return
+        tokens = config.rollout.max_tokens
+        for problems, key, most in (
+            (self.problems, "rollout.max_tokens", tokens),
+            (self.validation, "eval.max_tokens" if config.eval.max_tokens else "rollout.max_tokens",
+             config.eval.max_tokens or tokens),
+        ):  # fmt: skip
+            longest = max((len(self.encoder.encode(problem)) for problem in problems), default=0)
+            if longest + most > positions:
+                raise UserError(
+                    f"{key} = {most} and a prompt of {longest} tokens are over the {positions} positions of "
+                    f"{config.model.path}: lower it, or rollout.max_prompt_tokens, which leaves longer prompts out"
+                )
 
     @property
     def validation(self) -> Sequence[Problem]:

@@ -14,7 +14,7 @@ from typing import Any
 from rlforge_cli import checkpoint
 from rlforge_cli.config import Config
 from rlforge_cli.distributed import ALONE, Ranks
-from rlforge_cli.errors import RunFailed, Terminated, UserError
+from rlforge_cli.errors import Lost, NotNumbers, RunFailed, Terminated, UserError
 from rlforge_cli.experiment import Experiment
 from rlforge_cli.lineage import refuse_finished
 from rlforge_cli.output import note
@@ -39,9 +39,12 @@ def execute(
         return _execute(run, config, resume=resume, quiet=quiet, ranks=ranks)
     except UserError:
         # bad input that shows only with the model at hand: as if the run had never been started
-        if ranks.first and not run.is_locked() and not any(record["step"] > 0 for record in run.metrics()):
+        new = not resume and not any(record["step"] > 0 for record in run.metrics())
+        if new and ranks.first and not run.is_locked():
             shutil.rmtree(run.path, ignore_errors=True)
         raise
+    except OSError as error:
+        raise RunFailed(f"{run.path}: {error.strerror or error}; the run can be continued with --resume") from error
 
 
 def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool, ranks: Ranks) -> dict[str, Any]:
@@ -85,12 +88,12 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool, ranks: R
                 note(f"{run.id} interrupted; {saved}; continue with: rlforge train --resume {run.id}")
             raise
         except BaseException as error:
+            # of several ranks another one may be gone
+            if ranks is ALONE and experiment is not None and experiment.trainer.step and worth_saving(error):
+                with contextlib.suppress(OSError, RunFailed):
+                    note(f"{run.id} failed; {save_if_whole(experiment, run)}")
             if ranks.first:
                 record_end(run, "failed", f"{type(error).__name__}: {error}"[:2000], experiment)
-            if isinstance(error, OSError):
-                raise RunFailed(
-                    f"{run.path}: {error.strerror or error}; the run can be continued with --resume"
-                ) from error
             raise
         finally:
             if writers is not None:
@@ -122,8 +125,8 @@ def mark_running(run: RunDir) -> None:
     for left in run.path.glob(".run.json.*.tmp"):  # of a process that was killed while it wrote
         left.unlink(missing_ok=True)
     run.update_info(
-        status="running", pid=os.getpid(), host=socket.gethostname(), started=now(), finished=None, versions=versions(),
-        git_commit=git_commit(), command=sys.argv[1:],
+        status="running", pid=os.getpid(), host=socket.gethostname(), started=now(), finished=None, reason=None,
+        versions=versions(), git_commit=git_commit(), command=sys.argv[1:],
     )  # fmt: skip
 
 
@@ -144,8 +147,13 @@ def totals(experiment: Experiment | None) -> dict[str, Any]:
     return {"budget": experiment.trainer.budget, "best": experiment.best, "steps": experiment.trainer.step}
 
 
+def worth_saving(error: BaseException) -> bool:
+    """Whether the weights of the last finished step are good in spite of it."""
+    return isinstance(error, Exception) and not isinstance(error, (NotNumbers, Lost, OSError))
+
+
 def save_if_whole(experiment: Experiment | None, run: RunDir) -> str:
-    """On an interrupt: keep every finished step, unless weights lie between two steps."""
+    """On an interrupt or a failure: keep every finished step, unless weights lie between two steps."""
     last = checkpoint.last_checkpoint(run.checkpoints)
     standing = f"{last.name} stands" if last is not None else "nothing was saved yet"
     if experiment is None or experiment.trainer.step == 0:
@@ -153,6 +161,8 @@ def save_if_whole(experiment: Experiment | None, run: RunDir) -> str:
     if not experiment.trainer.between_steps:
         done = experiment.trainer.step - (checkpoint.step_of(last) if last is not None else 0)
         return f"stopped in the middle of an update, so {done} finished step(s) are lost; {standing}"
+    if last is not None and checkpoint.step_of(last) == experiment.trainer.step:
+        return standing
     path = experiment.save_checkpoint()
     return f"saved as {path.name}"
 

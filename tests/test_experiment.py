@@ -16,8 +16,8 @@ import torch
 from interrupted import until
 from safetensors.torch import load_file
 
-from rlforge_cli import distributed, lifecycle, lineage
-from rlforge_cli.errors import RunFailed, UserError
+from rlforge_cli import distributed, experiment, lifecycle, lineage
+from rlforge_cli.errors import Lost, NotNumbers, RunFailed, UserError
 from rlforge_cli.run_dir import RunDir
 from rlforge_cli.trainer import Trainer
 from rlforge_cli.updater import Updater
@@ -149,6 +149,61 @@ def test_a_run_without_signal_fails_with_its_reason_and_keeps_the_last_checkpoin
     assert "no learning signal" in info["reason"]
     assert (run.checkpoints / "step-000004").is_dir()
     assert [r["skipped"] for r in run.metrics()[1:]] == [False] * 4 + [True] * 3
+
+
+BOOM = """
+calls = []
+def boom(completions, problems):
+    calls.append(1)
+    if len(calls) == 4:
+        raise ValueError("boom")
+    return [0.1 * (len(text) % 3) for text in completions]
+"""
+
+
+def test_a_failure_between_steps_loses_no_finished_step(tmp_path):
+    (tmp_path / "rewarding.py").write_text(BOOM)
+    run, plan = begin("steps=9", "checkpoint.every=50", f"reward.functions={tmp_path / 'rewarding.py'}:boom")
+    with pytest.raises(UserError, match="boom"):
+        lifecycle.execute(run, plan.config, quiet=True)
+    assert run.info()["status"] == "failed"
+    assert (run.checkpoints / "step-000003").is_dir()
+    _, config = lineage.resumed("run-01", RUNS)
+    assert lifecycle.execute(run, config, resume=True, quiet=True)["steps"] == 9
+    assert run.info()["reason"] is None
+
+
+def test_a_resume_that_is_refused_leaves_the_run_as_it_was(monkeypatch):
+    run, plan = begin("steps=4")
+    monkeypatch.setattr(Trainer, "train_step", lambda self: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        lifecycle.execute(run, plan.config, quiet=True)
+    assert not any(record["step"] > 0 for record in run.metrics())
+
+    def refuse(*args, **kwargs):
+        raise UserError("rollout.engine = 'vllm' needs vLLM")
+
+    monkeypatch.setattr(lifecycle, "Experiment", refuse)
+    with pytest.raises(UserError):
+        lifecycle.execute(run, plan.config, resume=True, quiet=True)
+    assert run.info()["id"] == "run-01"
+
+
+@pytest.mark.parametrize("error", [NotNumbers("a"), Lost("b"), OSError("c"), KeyboardInterrupt()])
+def test_what_speaks_against_the_weights_or_the_disk_saves_nothing(error):
+    assert not lifecycle.worth_saving(error)
+
+
+def test_a_model_of_too_few_positions_for_vllm_is_refused_before_the_engine_starts(monkeypatch):
+    monkeypatch.setattr(experiment, "require_engine", lambda config: None)
+    monkeypatch.setattr(experiment, "make_engine", lambda config, policy: pytest.fail("the engine was started"))
+    for sets, named in (
+        (["max_tokens=5000"], r"rollout\.max_tokens = 5000"),
+        (["eval.max_tokens=6000"], r"eval\.max_t"),
+    ):
+        run, plan = begin("rollout.engine=vllm", "max_prompt_tokens=32", *sets)
+        with pytest.raises(UserError, match=named + r".* and a prompt of \d+ tokens are over the \d+ positions"):
+            lifecycle.execute(run, plan.config, quiet=True)
 
 
 @pytest.mark.parametrize(

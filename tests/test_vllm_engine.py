@@ -18,7 +18,7 @@ from transformers import Qwen3Config
 from rlforge_cli import settings, smoke
 from rlforge_cli.checks import run_gates
 from rlforge_cli.engines import vllm_library as library
-from rlforge_cli.engines.choose import make_engine
+from rlforge_cli.engines.choose import make_engine, require_engine
 from rlforge_cli.engines.vllm import VLLMEngine, engine_options, spread
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.memory import GIB
@@ -105,6 +105,24 @@ def test_an_update_without_a_rollout_before_it_has_the_memory_too(stand_in):
         assert engine.asleep == {"weights", "kv_cache"}
         engine.sync_weights(step=step)
     assert engine.llm.calls[4:6] == ["wake kv_cache", "sleep 2"]
+
+
+def test_what_vllm_refuses_is_said_in_one_line():
+    class Refused(ValueError):
+        """As pydantic's."""
+
+        def errors(self) -> list[dict]:
+            return [{"loc": ("max_lora_rank",), "msg": "Input should be 8 or 16"}]
+
+    assert library.refusal(Refused("1 validation error\n...")) == "max_lora_rank: Input should be 8 or 16"
+    assert library.refusal(ValueError("No room for the cache.\nSee the manual.")) == "No room for the cache."
+
+
+def test_an_adapter_that_vllm_has_no_room_for_is_refused_before_anything_is_loaded(monkeypatch):
+    monkeypatch.setattr(library, "require_vllm", lambda device: None)
+    config = settings.load("tiny-arith", sets=["rollout.engine=vllm", "adaptation=lora", "lora_rank=600"])
+    with pytest.raises(UserError, match="lora_rank = 600: vLLM takes 512 at most"):
+        require_engine(config)
 
 
 @pytest.fixture

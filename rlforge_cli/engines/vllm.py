@@ -35,6 +35,7 @@ CHECKED_PROMPTS, CHECKED_TOKENS = 4, 8
 """Of :meth:`VLLMEngine.weights_checksum`."""
 IN_MEMORY = "/dev/shm"
 """A file system that is no disk."""
+LESS_WANTED = "the model has no more: lower rollout.max_tokens, eval.max_tokens or rollout.max_prompt_tokens"
 SURE_GIB = 1.0
 """By which the room for a cache may have been over-estimated."""
 
@@ -74,6 +75,8 @@ class VLLMEngine:
             source = policy.causal.name_or_path if policy.is_adapter else folder
             options = engine_options(policy, config, source=source) | dict(overrides or {})
             self.longest = options["max_model_len"]
+            bound = self.longest < memory.engine_length(config)
+            self.more_room = LESS_WANTED if bound else "raise rollout.max_prompt_tokens or eval.max_tokens"
             self.frugal = config.train.offload
             self.share = options.get("gpu_memory_utilization", 0.0)
             self.cache_bytes = options.get("kv_cache_memory_bytes")
@@ -103,7 +106,7 @@ class VLLMEngine:
         if longest + params.max_tokens > self.longest:
             raise UserError(
                 f"rollout.engine = 'vllm': a prompt of {longest} tokens and max_tokens = {params.max_tokens} are over "
-                f"its {self.longest}; raise rollout.max_prompt_tokens or eval.max_tokens, or take a model of more room"
+                f"its {self.longest}; {self.more_room}"
             )
         total = len(prompts) * n
         places = range(len(prompts)) if places is None else places

@@ -98,10 +98,19 @@ def start(options: Mapping[str, Any], *, architecture: str) -> Any:
             register_class(architecture)
             return LLM(**options)
     except ValueError as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UserError(f"rollout.engine = 'vllm': {reason} (see rollout.memory_share, rollout.max_tokens)") from None
+        raise UserError(
+            f"rollout.engine = 'vllm': {refusal(error)} (see rollout.memory_share, rollout.max_tokens)"
+        ) from None
     finally:
         vars(torch)["set_num_threads"] = set_threads  # the CPU build puts a warning in its place
+
+
+def refusal(error: ValueError) -> str:
+    """What vLLM says, in one line; pydantic's own first line is a heading."""
+    if hasattr(error, "errors"):
+        first = error.errors()[0]
+        return ": ".join([*map(str, first.get("loc", ())), first["msg"]]).partition("\n")[0]
+    return str(error).strip().partition("\n")[0]
 
 
 def register_class(architecture: str) -> None:
