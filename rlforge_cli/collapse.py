@@ -8,7 +8,7 @@ from typing import Any
 from rlforge_cli import checkpoint
 from rlforge_cli.checks.lost import lost, trouble_since
 from rlforge_cli.config import Config
-from rlforge_cli.errors import Lost
+from rlforge_cli.errors import Collapsed
 from rlforge_cli.run_dir import RunDir
 
 
@@ -37,7 +37,7 @@ class CollapseWatch:
         """A finished step, before its checkpoint is saved.
 
         Raises:
-            Lost: the run is; names the rule, the evidence, and the last good checkpoint.
+            Collapsed: the run is lost; names the rule, the evidence, and the last good checkpoint.
         """
         self.records.append(record)
         found = lost(self.records, self.config)
@@ -45,7 +45,7 @@ class CollapseWatch:
             return
         good = self.good(found.since)
         where = f"the last good checkpoint is {good[-1].name}" if good else "there is no checkpoint from before that"
-        raise Lost(
+        raise Collapsed(
             f"stopped at step {record['step']}: lost since about step {found.since} ({found.rule}): {found.evidence}; "
             f"{where}; {found.action}: rlforge train --from {self.run.id} --set ..."
         )

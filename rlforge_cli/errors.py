@@ -21,7 +21,7 @@ class NotNumbers(RunFailed):
     """The policy's probabilities are NaN: its weights are spoiled."""
 
 
-class Lost(RunFailed):
+class Collapsed(RunFailed):
     """Training has spoiled the policy; what it was before is kept (train.stop_on_collapse)."""
 
 

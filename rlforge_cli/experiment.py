@@ -53,13 +53,9 @@ def preflight(config: Config) -> None:
     from rlforge_cli.devices import resolve_device
     from rlforge_cli.engines.hf import unsupported_reason
     from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
+    from rlforge_cli.optimizer import require_states
 
-    device = resolve_device(config.model.device)
-    if config.optimizer.states != "float32" and device.type != "cuda":
-        raise UserError(
-            f"optimizer.states = {config.optimizer.states!r} needs a CUDA device, and model.device is {device}: use "
-            "--set optimizer.states=float32"
-        )
+    require_states(config.optimizer, resolve_device(config.model.device))
     require_engine(config)
     with quiet_transformers():
         architecture = load_pretrained(AutoConfig, model_source(config.model.path))

@@ -14,7 +14,7 @@ from typing import Any
 from rlforge_cli import checkpoint
 from rlforge_cli.config import Config
 from rlforge_cli.distributed import ALONE, Ranks
-from rlforge_cli.errors import Lost, NotNumbers, RunFailed, Terminated, UserError
+from rlforge_cli.errors import Collapsed, NotNumbers, RunFailed, Terminated, UserError
 from rlforge_cli.experiment import Experiment
 from rlforge_cli.lineage import refuse_finished
 from rlforge_cli.output import note
@@ -149,7 +149,7 @@ def totals(experiment: Experiment | None) -> dict[str, Any]:
 
 def worth_saving(error: BaseException) -> bool:
     """Whether the weights of the last finished step are good in spite of it."""
-    return isinstance(error, Exception) and not isinstance(error, (NotNumbers, Lost, OSError))
+    return isinstance(error, Exception) and not isinstance(error, (Collapsed, NotNumbers, OSError))
 
 
 def save_if_whole(experiment: Experiment | None, run: RunDir) -> str:

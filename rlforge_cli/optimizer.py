@@ -25,22 +25,33 @@ SAMPLED = 4096
 """Weights of a master whose change is looked at: a copy of all would cost as much memory as the masters."""
 
 
+def require_states(config: OptimizerConfig, device: torch.device) -> None:
+    """
+    Raises:
+        UserError: paged 8-bit moments without a CUDA device or bitsandbytes.
+    """
+    if config.states == "float32":
+        return
+    if device.type != "cuda":
+        raise UserError("optimizer.states = 'paged-8bit' needs a CUDA device; use --set optimizer.states=float32")
+    if find_spec("bitsandbytes") is None:
+        raise UserError("optimizer.states = 'paged-8bit' needs bitsandbytes: pip install 'rlforge[qlora]'")
+
+
 def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW with float32 moments, or with paged 8-bit ones (arXiv 2110.02861).
 
     Raises:
-        UserError: paged 8-bit without a CUDA device or bitsandbytes.
+        UserError: see :func:`require_states`.
     """
     options: dict[str, Any] = {
         "lr": config.lr, "betas": (config.beta1, config.beta2), "eps": config.eps, "weight_decay": config.weight_decay,
     }  # fmt: skip
+    for device in {master.device for master in masters}:
+        require_states(config, device)
     if config.states == "float32":
         fused = all(master.device.type in ("cuda", "cpu") for master in masters)
         return torch.optim.AdamW(masters, fused=fused, **options)
-    if any(master.device.type != "cuda" for master in masters):
-        raise UserError("optimizer.states = 'paged-8bit' needs a CUDA device; use --set optimizer.states=float32")
-    if find_spec("bitsandbytes") is None:
-        raise UserError("optimizer.states = 'paged-8bit' needs bitsandbytes: pip install 'rlforge[qlora]'")
     from bitsandbytes.optim import PagedAdamW8bit
 
     made: torch.optim.Optimizer = PagedAdamW8bit(masters, **options)
@@ -138,10 +149,10 @@ class MasterAdamW:
             share = int(torch.stack(changed).sum()) / sum(p.numel() for p in self.parameters.values())
             shares = {"weights_changed_fraction": share}
             if before:
-                moved = {name: (sampled(self.masters[name]) != old).double().mean() for name, old in before.items()}
-                sizes = {name: self.masters[name].numel() for name in before}
-                total = torch.stack([moved[name] * sizes[name] for name in before]).sum()
-                shares["masters_changed_fraction"] = float(total) / sum(sizes.values())
+                sizes = [self.masters[name].numel() for name in before]
+                moved = [(sampled(self.masters[name]) != old).double().mean() for name, old in before.items()]
+                total = torch.stack([share * size for share, size in zip(moved, sizes, strict=True)]).sum()
+                shares["masters_changed_fraction"] = float(total) / sum(sizes)
         return shares
 
     def between_updates(self) -> list[Tensor]:

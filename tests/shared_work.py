@@ -1,4 +1,5 @@
-"""What one process and two must agree on. As a program (torchrun) it does all of it and writes ``rank-N.json``.
+"""What one process and two must agree on. As a program, alone or under torchrun, it does all of it and
+writes ``rank-N.json``.
 
 Each function takes the ranks and returns plain values: called in a test with ``ALONE``, it is what one process gives.
 On ``SHARED_WORK_DEVICE`` (cpu unless it says otherwise); "cuda" is a GPU for each rank.

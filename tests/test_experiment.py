@@ -17,7 +17,7 @@ from interrupted import until
 from safetensors.torch import load_file
 
 from rlforge_cli import distributed, experiment, lifecycle, lineage
-from rlforge_cli.errors import Lost, NotNumbers, RunFailed, UserError
+from rlforge_cli.errors import Collapsed, NotNumbers, RunFailed, UserError
 from rlforge_cli.run_dir import RunDir
 from rlforge_cli.trainer import Trainer
 from rlforge_cli.updater import Updater
@@ -189,7 +189,7 @@ def test_a_resume_that_is_refused_leaves_the_run_as_it_was(monkeypatch):
     assert run.info()["id"] == "run-01"
 
 
-@pytest.mark.parametrize("error", [NotNumbers("a"), Lost("b"), OSError("c"), KeyboardInterrupt()])
+@pytest.mark.parametrize("error", [NotNumbers("a"), Collapsed("b"), OSError("c"), KeyboardInterrupt()])
 def test_what_speaks_against_the_weights_or_the_disk_saves_nothing(error):
     assert not lifecycle.worth_saving(error)
 

@@ -451,7 +451,6 @@ def test_two_processes_with_an_engine_each_train_and_score_to_the_end():
 def test_a_known_model_class_is_looked_at_in_this_process(tmp_path):
     """A fresh cache is as on a new machine: there vLLM starts a process to look at the class, unless it has it."""
     program = """
-import subprocess
 from rlforge_cli.engines import vllm_library
 from vllm.model_executor.models import registry
 def refuse(*args, **kwargs):

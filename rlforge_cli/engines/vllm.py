@@ -232,7 +232,7 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
     if not policy.is_adapter:
         options["load_format"] = "dummy"
     else:
-        rank = next((size for size in LORA_RANKS if size >= config.model.lora_rank), config.model.lora_rank)
+        rank = next(size for size in LORA_RANKS if size >= config.model.lora_rank)
         options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
     if config.model.adaptation == "qlora":
         options["quantization"] = "bitsandbytes"

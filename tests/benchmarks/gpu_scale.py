@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 import torch
+from gpu_step import SPREAD, floor
 
 Point = tuple[int, int, int]
 """Completions a prompt, prompts, tokens."""
@@ -32,7 +33,6 @@ POINTS: dict[int, list[Point]] = {
     2: [BASE, (8, 32, 512)],
 }  # fmt: skip
 """By number of GPUs."""
-SPREAD = Path(__file__).resolve().parents[1] / "gpu" / "spread.py"
 MICRO_BATCH_TOKENS = 16 * 640
 PROMPT = 128
 """Tokens of a usual prompt."""
@@ -86,8 +86,7 @@ def started(gpus: int) -> list[dict[str, Any]]:
     command = [sys.executable, *launch, __file__, *sys.argv[1:], "--gpus", str(gpus)]
     found = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        for line in program.stdout:
+        for line in program.stdout or ():
             if line.startswith('{"point"'):
                 print(line, end="", flush=True)
                 found.append(json.loads(line))
@@ -95,30 +94,28 @@ def started(gpus: int) -> list[dict[str, Any]]:
 
 
 def show(found: list[dict[str, Any]], model: str) -> None:
-    from gpu_step import floor
-
     from rlforge_cli import output
 
     alone = {tuple(made["point"]): made for made in found if made["gpus"] == 1}
     base = alone.get(BASE)
     rows = []
     for made in found:
-        same = alone.get(tuple(made["point"]))
-        cost = f"{made['seconds'] / base['seconds'] / (made['tokens'] / base['tokens']):.2f}" if base else "-"
+        group, prompts, tokens = made["point"]
+        same = alone.get((group, prompts, tokens))
+        least = sum(floor(model, max_tokens=tokens, rows=group * prompts))
+        cost = speed_up = "-"
+        if made["gpus"] > 1:
+            speed_up = f"{same['seconds'] / made['seconds']:.2f}" if same else "-"
+        elif base:
+            cost = f"{made['seconds'] / base['seconds'] / (made['tokens'] / base['tokens']):.2f}"
         rows.append([
             str(made["gpus"]), *map(str, made["point"]), f"{made['seconds']:.2f}", f"{made['rollout']:.2f}",
             f"{made['update']:.2f}", f"{made['tokens'] / made['seconds']:.0f}", f"{made['gib']:.1f}",
-            cost if made["gpus"] == 1 else "-",
-            f"{made['seconds'] / sum(floor(model, max_tokens=made['point'][2], rows=rows_of(made))):.1f}",
-            f"{same['seconds'] / made['seconds']:.2f}" if same and made["gpus"] > 1 else "-",
+            cost, f"{made['seconds'] / least:.1f}", speed_up,
         ])  # fmt: skip
     columns = ["GPUs", "G", "prompts", "tokens", "s/step", "rollout", "update", "tokens/s", "GiB", "cost / tokens",
                "/ least", "speed-up"]  # fmt: skip
     output.stdout().print(output.table(columns, rows, title="one axis at a time", right=tuple(range(len(columns)))))
-
-
-def rows_of(made: dict[str, Any]) -> int:
-    return made["point"][0] * made["point"][1]
 
 
 def main() -> None:
