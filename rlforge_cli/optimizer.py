@@ -8,6 +8,7 @@ is the rounded master.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SAMPLED = 4096
-"""Weights of a master whose change is looked at: a copy of all would cost as much memory as the masters."""
+"""Weights of a tensor whose change is looked at: a copy of all would cost as much memory as the tensors."""
 
 
 def require_states(config: OptimizerConfig, device: torch.device) -> None:
@@ -58,9 +59,19 @@ def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimiz
     return made
 
 
-def sampled(master: Tensor) -> Tensor:
-    flat = master.detach().view(-1)
-    return flat[:: max(1, len(flat) // SAMPLED)]
+def sampled(tensors: Sequence[Tensor]) -> Tensor:
+    """Evenly spaced weights of each tensor, in one flat copy: :data:`SAMPLED` of it to twice that, or all of fewer."""
+    flat = [tensor.detach().view(-1) for tensor in tensors]
+    return torch.cat([weights[:: max(1, len(weights) // SAMPLED)] for weights in flat])
+
+
+def changed_share(tensors: Sequence[Tensor], *, before: Tensor) -> Tensor:
+    """The share of all their weights (a scalar, 0 to 1) that differ from ``before``, judged by :func:`sampled`."""
+    sizes = [tensor.numel() for tensor in tensors]
+    counts = [len(range(0, size, max(1, size // SAMPLED))) for size in sizes]
+    each, repeats = torch.tensor([sizes, counts], dtype=torch.float64, device=before.device)
+    stands_for = (each / repeats).repeat_interleave(repeats.long(), output_size=sum(counts))
+    return (stands_for * (sampled(tensors) != before)).sum() / stands_for.sum()
 
 
 class MasterAdamW:
@@ -124,7 +135,7 @@ class MasterAdamW:
 
     def step(self, *, grad_norm: float) -> dict[str, float]:
         """Clip, take one update, and give the share of weights whose stored value changed and, where these are kept in
-        fewer bits, the share of their float32 masters that did, of evenly spaced ones.
+        fewer bits, the share of their float32 masters that did.
 
         Only an update moves the schedule: a skipped step does not.
         """
@@ -133,27 +144,19 @@ class MasterAdamW:
             torch._foreach_mul_([m.grad for m in self.masters.values() if m.grad is not None], limit / grad_norm)
         for group in self.adamw.param_groups:
             group["lr"] = self.lr_at(self.updates)
-        own = {name: p.detach().clone() for name, p in self.parameters.items() if self.masters[name] is p}
-        before = {name: sampled(m).clone() for name, m in self.masters.items() if name not in own}
+        weights = list(self.parameters.values())
+        rounded = [name for name, parameter in self.parameters.items() if self.masters[name] is not parameter]
+        masters = [self.masters[name] for name in rounded]
+        looked_at = {"weights_changed_fraction": weights} | ({"masters_changed_fraction": masters} if rounded else {})
+        before = {name: sampled(tensors) for name, tensors in looked_at.items()}
         self.adamw.step()
         self.zero_grad()
         self.updates += 1
         with torch.no_grad():
-            changed = [
-                (p != (own[name] if name in own else self.masters[name].to(p.dtype))).sum()
-                for name, p in self.parameters.items()
-            ]
-            for name, parameter in self.parameters.items():
-                if name not in own:
-                    parameter.copy_(self.masters[name])
-            share = int(torch.stack(changed).sum()) / sum(p.numel() for p in self.parameters.values())
-            shares = {"weights_changed_fraction": share}
-            if before:
-                sizes = [self.masters[name].numel() for name in before]
-                moved = [(sampled(self.masters[name]) != old).double().mean() for name, old in before.items()]
-                total = torch.stack([share * size for share, size in zip(moved, sizes, strict=True)]).sum()
-                shares["masters_changed_fraction"] = float(total) / sum(sizes)
-        return shares
+            if rounded:
+                torch._foreach_copy_([self.parameters[name] for name in rounded], masters)
+            shares = [changed_share(tensors, before=before[name]) for name, tensors in looked_at.items()]
+        return dict(zip(looked_at, torch.stack(shares).tolist(), strict=True))
 
     def between_updates(self) -> list[Tensor]:
         """What only :meth:`step` reads: float32 masters and moments."""

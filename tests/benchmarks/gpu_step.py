@@ -6,7 +6,8 @@ Each program runs alone, one after the other. The table has the time from the st
 first step, the median step (the first two left out), the largest use of the device that nvidia-smi saw, and each
 ratio to TRL at the same micro-batch. Below it: what a start and a step of rlforge are made of, and the least that a
 step's arithmetic and memory traffic would take on an H200. A model with random weights makes the programs' token counts
-equal. Every program starts without compiled kernels, as on a new machine, unless ``--caches FOLDER`` keeps them.
+equal. Every program starts without compiled kernels, as on a new machine; with ``--caches FOLDER`` each keeps its own
+there, so a second call with the same folder shows starts that find them.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--max-tokens", type=int, default=512)
     parser.add_argument("--limit", type=float, default=300, help="seconds for each program")
-    parser.add_argument("--caches", help="where compiled kernels are kept, and found by the next program")
+    parser.add_argument("--caches", help="where each program keeps compiled kernels for its next start")
     parser.add_argument("--only", default=",".join(PROGRAMS), help="which programs, in this order")
     parser.add_argument("--set", action="append", default=[], help="further settings of rlforge, key=value")
     options = parser.parse_args()
@@ -138,7 +139,7 @@ def main() -> None:
         else:
             order |= {"preset": "qwen3-0.6b-full", "sets": own_sets(options, micro_batch, more)}
         run = measure("gpu_peer_step.py" if more is None else "gpu_own_step.py", order, limit=options.limit,
-                      caches=options.caches)  # fmt: skip
+                      caches=options.caches and f"{options.caches}/{name}")  # fmt: skip
         found = summary(run)
         print(json.dumps({"program": name, "rc": run["rc"], "result": found}), flush=True)
         if found is None:
