@@ -69,9 +69,10 @@ def changed_share(tensors: Sequence[Tensor], *, before: Tensor) -> Tensor:
     """The share of all their weights (a scalar, 0 to 1) that differ from ``before``, judged by :func:`sampled`."""
     sizes = [tensor.numel() for tensor in tensors]
     counts = [len(range(0, size, max(1, size // SAMPLED))) for size in sizes]
-    each, repeats = torch.tensor([sizes, counts], dtype=torch.float64, device=before.device)
-    stands_for = (each / repeats).repeat_interleave(repeats.long(), output_size=sum(counts))
-    return (stands_for * (sampled(tensors) != before)).sum() / stands_for.sum()
+    size, count = torch.tensor([sizes, counts], dtype=torch.float64, device=before.device)
+    changed_up_to = (sampled(tensors) != before).cumsum(0)[count.cumsum(0).long() - 1]
+    changed = changed_up_to.diff(prepend=torch.zeros_like(changed_up_to[:1]))
+    return (size / count * changed).sum() / size.sum()
 
 
 class MasterAdamW:

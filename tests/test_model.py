@@ -11,7 +11,7 @@ from rlforge_cli.config import ModelConfig, OptimizerConfig
 from rlforge_cli.errors import UserError
 from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.model import Policy, load_policy, recompute_activations, with_adapter
-from rlforge_cli.optimizer import MasterAdamW
+from rlforge_cli.optimizer import MasterAdamW, changed_share, sampled
 
 BATCH = make_batch([[1, 2], [3]], [[4, 5, 16], [6, 7]])
 
@@ -82,6 +82,20 @@ def test_the_share_of_changed_weights_is_of_the_masters_too_where_there_are_any(
     shares = optimizer.step(grad_norm=1.0)
     assert shares["masters_changed_fraction"] == pytest.approx(0.5, abs=0.01)
     assert shares["weights_changed_fraction"] == 0.0
+
+
+def test_the_share_of_changed_weights_counts_each_tensor_by_its_size():
+    tensors = [torch.zeros(3, 2), torch.zeros(100_000), torch.zeros(10), torch.zeros(6, dtype=torch.bfloat16)]
+    before = sampled(tensors)
+    assert changed_share(tensors, before=before).item() == 0.0
+    tensors[0][1] = 1
+    tensors[2][4:] = 1
+    assert changed_share(tensors, before=before).item() == pytest.approx((2 + 6) / 100_022)
+    tensors[1][:25_000] = 1
+    assert changed_share(tensors, before=before).item() == pytest.approx((2 + 6 + 25_000) / 100_022, rel=1e-3)
+    for tensor in tensors:
+        tensor.fill_(2)
+    assert changed_share(tensors, before=before).item() == 1.0
 
 
 def test_without_masters_the_share_is_what_bfloat16_keeps(monkeypatch):
