@@ -20,6 +20,7 @@ from rlforge_cli.checks import run_gates
 from rlforge_cli.engines import vllm_library as library
 from rlforge_cli.engines.choose import make_engine, require_engine
 from rlforge_cli.engines.vllm import VLLMEngine, engine_options, spread
+from rlforge_cli.engines.vllm_slots import seek_slots_by_block
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.memory import GIB
 from rlforge_cli.model import load_policy
@@ -385,6 +386,56 @@ def test_what_libraries_print_goes_to_stderr(capfd):
     assert (out, err) == ("result\n", "python\nbelow python\n")
 
 
+class FullAttentionManager(SimpleNamespace):
+    """By its name, one of vLLM's."""
+
+
+def with_cache(*parts) -> tuple[SimpleNamespace, SimpleNamespace]:
+    """Something like vLLM's engine, and its cache's manager, which notes what it is asked."""
+    manager = SimpleNamespace(
+        asked=[], empty_kv_cache_blocks="none", coordinator=SimpleNamespace(single_type_managers=parts),
+    )  # fmt: skip
+    manager.allocate_slots = lambda *args, **options: manager.asked.append((args[0].num_computed_tokens, options))
+    core = SimpleNamespace(scheduler=SimpleNamespace(kv_cache_manager=manager))
+    engine = SimpleNamespace(engine_core=SimpleNamespace(engine_core=core))
+    return SimpleNamespace(llm_engine=engine), manager
+
+
+def test_a_sequence_seeks_room_for_its_prompt_and_where_it_enters_a_block():
+    llm, manager = with_cache(FullAttentionManager(block_size=4), FullAttentionManager(block_size=4))
+    seek_slots_by_block(llm)
+    request = SimpleNamespace(num_computed_tokens=0)
+    manager.allocate_slots(request, 6, num_lookahead_tokens=0)
+    given = []
+    for request.num_computed_tokens in range(6, 18):
+        given.append(manager.allocate_slots(request, 1, num_lookahead_tokens=0))
+    assert [computed for computed, _ in manager.asked] == [0, 8, 12, 16]
+    assert given.count("none") == 9
+    # a chunk of a prompt, drafts, and what comes from another cache are vLLM's
+    for tokens, options in ((2, {}), (1, {"num_lookahead_tokens": 3}), (1, {"full_sequence_must_fit": False})):
+        manager.asked.clear()
+        manager.allocate_slots(request, tokens, **options)
+        assert manager.asked == [(17, options)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [],
+        [SimpleNamespace(block_size=4)],
+        [FullAttentionManager(block_size=4), SimpleNamespace(block_size=4)],
+        [FullAttentionManager(block_size=4), FullAttentionManager(block_size=8)],
+        [FullAttentionManager()],
+    ],
+)
+def test_a_cache_of_another_kind_is_left_alone(parts):
+    llm, manager = with_cache(*parts)
+    before = manager.allocate_slots
+    seek_slots_by_block(llm)
+    assert manager.allocate_slots is before
+    seek_slots_by_block(SimpleNamespace())
+
+
 # --- with vLLM itself (the contract of engines is in test_engine.py)
 
 
@@ -404,6 +455,34 @@ def test_the_engine_is_alone_in_its_process_and_its_checksum_follows_the_weights
     assert engine.weights_checksum() != first
     engine.close()
     engine.close()
+
+
+@real
+@pytest.mark.parametrize("blocks", [None, 12])
+def test_fewer_looks_for_room_change_no_token(monkeypatch, blocks):
+    """With 12 blocks of 32 tokens sequences wait, and give their blocks back to others, in the middle."""
+    found, asked = [], []
+    for less in (True, False):
+        if not less:
+            monkeypatch.setattr(library, "seek_slots_by_block", lambda llm: None)
+        engine = VLLMEngine(
+            load_policy(SMALL.model), SMALL, overrides={"block_size": 32, "num_gpu_blocks_override": blocks}
+        )
+        coordinator = engine.llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.coordinator
+        look, count = coordinator.allocate_new_blocks, itertools.count()
+        coordinator.allocate_new_blocks = lambda *args, look=look, count=count, **options: (
+            next(count), look(*args, **options),
+        )[1]  # fmt: skip
+        engine.sync_weights(step=0)
+        params = SamplingParams(max_tokens=24, temperature=0.0)
+        prompts = [[place % 15 for place in range(start, start + 20)] for start in range(8)]
+        found.append(
+            [[c.completion_ids for c in group] for group in engine.generate(prompts, n=2, params=params, seed=0)]
+        )
+        asked.append(next(count))
+        engine.close()
+    assert found[0] == found[1]
+    assert asked[0] < asked[1] / 2
 
 
 @real

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlforge_cli.engines.vllm_slots import seek_slots_by_block
 from rlforge_cli.errors import RunFailed, UserError
 
 OLDEST, NEWEST = (0, 25), (0, 32)
@@ -96,7 +97,9 @@ def start(options: Mapping[str, Any], *, architecture: str) -> Any:
             from vllm import LLM
 
             register_class(architecture)
-            return LLM(**options)
+            llm = LLM(**options)
+            seek_slots_by_block(llm)
+            return llm
     except ValueError as error:
         raise UserError(
             f"rollout.engine = 'vllm': {refusal(error)} (see rollout.memory_share, rollout.max_tokens)"
