@@ -43,7 +43,10 @@ def configuration(**sections: dict[str, Any]) -> Config:
 
 
 def device() -> torch.device:
-    return resolve_device(os.environ.get("SHARED_WORK_DEVICE", "cpu"))
+    device = resolve_device(os.environ.get("SHARED_WORK_DEVICE", "cpu"))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # as load_policy does: a graph is captured on the current one
+    return device
 
 
 def make_trainer(ranks: Ranks, config: Config, *, policy: Policy | None = None) -> Trainer:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from toys import toy_policy
 from transformers import Qwen3Config
 
@@ -19,7 +20,7 @@ from rlforge_cli import settings, smoke
 from rlforge_cli.checks import run_gates
 from rlforge_cli.engines import vllm_library as library
 from rlforge_cli.engines.choose import make_engine, require_engine
-from rlforge_cli.engines.vllm import VLLMEngine, engine_options, spread
+from rlforge_cli.engines.vllm import VLLMEngine, engine_options, save_adapter, spread
 from rlforge_cli.engines.vllm_slots import seek_slots_by_block
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.memory import GIB
@@ -229,6 +230,27 @@ def test_adapter_numbers_grow_and_never_repeat_also_across_a_resume(stand_in):
         assert engine.llm.most_adapters == 1
         assert engine.llm.calls[:4] == ["sleep 1", "wake weights", f"add_lora {2 * steps[0] + 2}", "reset_prefix_cache"]
     assert seen == sorted(set(seen))
+
+
+@pytest.mark.parametrize("targets", ["attention", "all"])
+def test_an_adapter_is_written_as_peft_writes_it(tmp_path, targets):
+    names = ["q_proj", "v_proj"] if targets == "attention" else list(LORA.model.lora_targets)
+    sets = ["adaptation=lora", f"model.lora_targets={json.dumps(names)}"]
+    policy = load_policy(settings.load("tiny-arith", sets=sets).model)
+    with torch.no_grad():
+        for number, weight in enumerate(policy.trainable().values()):
+            weight.add_(number)
+    (tmp_path / "ours").mkdir()
+    save_adapter(policy, str(tmp_path / "ours"))
+    policy.model.save_pretrained(tmp_path / "peft", save_embedding_layers=False)
+    ours, peft = (load_file(tmp_path / writer / "adapter_model.safetensors") for writer in ("ours", "peft"))
+    assert ours.keys() == peft.keys()
+    assert all(torch.equal(ours[name], peft[name]) for name in ours)
+    settings_read = [json.loads((tmp_path / who / "adapter_config.json").read_text()) for who in ("ours", "peft")]
+    for read in settings_read:
+        read["target_modules"].sort()
+        del read["inference_mode"]
+    assert settings_read[0] == settings_read[1]
 
 
 def test_the_log_probability_is_that_of_the_sampled_token():

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save_file
 
 from rlforge_cli import memory
 from rlforge_cli.architecture import from_config
@@ -177,7 +178,7 @@ class VLLMEngine:
         """Numbers grow with the steps: odd ones after an update, even ones when a run starts or is resumed."""
         self.adapter_id = max(self.adapter_id + 1, 2 * step + (1 if self.synced else 2))
         with tempfile.TemporaryDirectory(dir=IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None) as folder:
-            self.policy.model.save_pretrained(folder, save_embedding_layers=False)
+            save_adapter(self.policy, folder)
             adapter = library.adapter_request(self.adapter_id, folder)
             if self.adapter is not None:
                 self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
@@ -239,6 +240,15 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
     if place()[1] > 1:
         options["distributed_executor_backend"] = "external_launcher"  # an engine of its own in every rank
     return options
+
+
+def save_adapter(policy: Policy, folder: str) -> None:
+    """What peft's ``save_pretrained`` writes of an adapter, without the model card and the walks through all modules
+    that are three quarters of its time."""
+    (name, config), *_ = policy.model.peft_config.items()
+    weights = {key.replace(f".{name}.", "."): weight.detach() for key, weight in policy.trainable().items()}
+    save_file(weights, os.path.join(folder, "adapter_model.safetensors"))
+    config.save_pretrained(folder)
 
 
 def whole_cache(policy: Policy, config: Config, *, share_gib: float) -> dict[str, Any]:
