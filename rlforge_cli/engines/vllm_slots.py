@@ -18,9 +18,9 @@ def seek_slots_by_block(llm: Any) -> None:
         kinds = {(type(part).__name__, part.block_size) for part in manager.coordinator.single_type_managers}
     except AttributeError:
         return
-    ((kind, size),) = kinds if len(kinds) == 1 else {("", 1)}
-    if kind != "FullAttentionManager":
+    if len(kinds) != 1 or "FullAttentionManager" not in dict(kinds):
         return
+    ((_, size),) = kinds
 
     def allocate_slots(request: Any, num_new_tokens: int, *more: Any, **options: Any) -> Any:
         plain = not more and options in ({}, {"num_lookahead_tokens": 0})
