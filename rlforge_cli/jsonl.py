@@ -73,7 +73,7 @@ def regular(path: Path) -> Path:
 def read_steps(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The records of a metrics file in order of steps, and how many lines were no complete object.
 
-    Of a step logged twice (a resume repeats some) the later record counts. Values are as a run writes them: numbers,
+    Of a step logged twice the later record counts. Values are as a run writes them: numbers,
     true, false or null; what is not finite, or too large to reckon with, is null and named in ``_nonfinite``; anything
     else is left out.
 

@@ -64,11 +64,11 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool, ranks: R
         try:
             left, path = ranks.in_first(lambda: look_at_checkpoints(run))
             experiment = Experiment(run, config, ranks=ranks)
-            done = 0
+            done, after = 0, -1
             if resume and path is not None:
                 experiment.restore(path)
-                done = experiment.trainer.step
-            writers = ranks.together(lambda: Writers(run, config) if ranks.first else Silent())
+                done = after = experiment.trainer.step
+            writers = ranks.together(lambda: Writers(run, config, after=after) if ranks.first else Silent())
             devices = ranks.gather(device_name(experiment.policy.device))
             if ranks.first:
                 facts = experiment_facts(experiment)

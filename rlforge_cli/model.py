@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rlforge_cli.devices import resolve_device
-from rlforge_cli.errors import UserError
+from rlforge_cli.errors import UserError, nearest
 from rlforge_cli.fused_layers import fuse_layers
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
@@ -271,9 +271,14 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: i
             f"model.lora_targets holds {sorted(tied)[0]!r}, which this model ties to its other end: an adapter there "
             "would change both or be lost at saving; leave it out"
         )
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    modules = dict.fromkeys(name.rpartition(".")[2] for name in linear)
+    if not config.lora_targets:
+        raise UserError(f"model.lora_targets is empty: name what gets an adapter, such as {next(iter(modules))!r}")
     missing = [t for t in config.lora_targets if not any(name.endswith(t) for name, _ in model.named_modules())]
     if missing:
-        raise UserError(f"model.lora_targets holds {missing[0]!r}: the model has no such module")
+        hint = nearest(missing[0], modules)
+        raise UserError(f"model.lora_targets holds {missing[0]!r}: the model has no such module{hint}")
     lora = LoraConfig(
         r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, bias="none",
         target_modules=list(config.lora_targets), task_type="CAUSAL_LM",

@@ -24,7 +24,7 @@ from rlforge_cli.checks.evidence import (
 )
 from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.grpo.loss import kl_estimate
-from rlforge_cli.rollouts import SamplingParams
+from rlforge_cli.rollouts import Completion, SamplingParams
 from rlforge_cli.rows import Row
 from rlforge_cli.seeding import ProblemOrder, derive
 
@@ -97,15 +97,25 @@ def seed_probe(trainer: Trainer, problems: Sequence[Problem]) -> SeedProbe:
     """Short completions under one seed twice, and under the next."""
     seed = trainer.config.train.seed
     prompts = [trainer.encoder.encode(problem) for problem in problems[:SEED_PROMPTS]]
-    params = msgspec.structs.replace(trainer.params, max_tokens=min(SEED_TOKENS, trainer.params.max_tokens))
+    params = msgspec.structs.replace(
+        trainer.params, max_tokens=min(SEED_TOKENS, trainer.params.max_tokens), logprob_share=1.0
+    )
 
-    def ids(number: int) -> list[list[int]]:
+    def sampled(number: int) -> list[Completion]:
         groups = trainer.engine.generate(prompts, n=2, params=params, seed=derive(number, "smoke", "seeds"))
-        return [c.completion_ids for group in groups for c in group]
+        return [c for group in groups for c in group]
+
+    def ids(completions: Sequence[Completion]) -> list[list[int]]:
+        return [c.completion_ids for c in completions]
 
     order = [ProblemOrder(len(trainer.problems), seed=number).draw(16) for number in (seed, seed + 1)]
-    first = ids(seed)
-    return SeedProbe(first == ids(seed), first != ids(seed + 1), order[0] != order[1] or len(trainer.problems) < 3)
+    first = sampled(seed)
+    known = all(len(c.sampling_logprobs) == len(c.completion_ids) for c in first)
+    return SeedProbe(
+        ids(first) == ids(sampled(seed)), ids(first) != ids(sampled(seed + 1)),
+        order[0] != order[1] or len(trainer.problems) < 3,
+        chance=math.exp(min(0.0, sum(sum(c.sampling_logprobs) for c in first))) if known else 0.0,
+    )  # fmt: skip
 
 
 def greedy(trainer: Trainer, problems: Sequence[Problem]) -> list[list[int]]:

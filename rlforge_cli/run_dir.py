@@ -1,6 +1,6 @@
 """A run on disk: every artifact's name, reading and writing, atomically.
 
-Readers never need a lock: files are replaced whole, and line files only grow. One writer at a time holds ``lock``.
+Readers never need a lock: files are replaced whole, and line files grow. One writer at a time holds ``lock``.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ class RunDir:
         for path in (runs_dir / name, Path(name)):
             if (path / "run.json").is_file():
                 return cls(path)
+        if (runs_dir / name).is_dir():
+            raise UserError(f"{runs_dir / name}: no run.json in it: a damaged run, or another folder")
         known = [run.id for run in cls.all(runs_dir)]
         hint = nearest(name, known) if known else "; there are no runs yet: `rlforge train` makes one"
         raise UserError(f"run {name!r}: not found in {runs_dir}{hint}")
@@ -135,7 +137,7 @@ class RunDir:
         write_json(self.run_file, info | values)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record a step, in order of steps; of a step logged twice (a resume repeats some) the later one counts.
+        """One record a step, in order of steps; of a step logged twice the later one counts.
 
         Raises:
             UserError: the file is there and cannot be read.
@@ -198,11 +200,15 @@ class RunDir:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace ``path`` whole: a reader sees the old content or the new, also after a crash or a full disk."""
+    write_whole(path, (json.dumps(strict(value), allow_nan=False, indent=2) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """See :func:`write_json`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(strict(value), file, allow_nan=False, indent=2)
-            file.write("\n")
+        with open(temporary, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -220,10 +226,12 @@ def json_line(record: dict[str, Any]) -> str:
 
 
 class LineWriter:
-    """Appends JSON lines, each flushed; a torn last line of an earlier crash is cut off first."""
+    """Appends JSON lines, each flushed. First what an earlier crash left is taken out: a torn last line, and records
+    of steps after ``after``, which are made again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, after: float = math.inf) -> None:
         cut_torn_line(path)
+        cut_later_steps(path, after=after)
         self.file = open(path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 - lives as long as the run
 
     def write(self, record: dict[str, Any]) -> None:
@@ -243,3 +251,22 @@ def cut_torn_line(path: Path) -> None:
         end = data.rfind(b"\n") + 1
         if end < len(data):
             file.truncate(end)
+
+
+def cut_later_steps(path: Path, *, after: float) -> None:
+    """Leave out the records whose ``step`` is over ``after``; lines that are no record stay."""
+    if after == math.inf or not path.exists():
+        return
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if not step_of(line) > after]
+    if len(kept) < len(lines):
+        write_whole(path, b"".join(kept))
+
+
+def step_of(line: bytes) -> float:
+    """-inf where a line says none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            return int(record["step"])
+    return -math.inf

@@ -22,12 +22,12 @@ class Silent:
 
 
 class Writers:
-    """The run's line files and sinks."""
+    """The run's line files and sinks, to go on after step ``after`` (-1: from before the first)."""
 
-    def __init__(self, run: RunDir, config: Config) -> None:
+    def __init__(self, run: RunDir, config: Config, *, after: int) -> None:
         self.sinks = open_sinks(config.log.sinks, run.path, msgspec.to_builtins(config))
-        self._metrics = LineWriter(run.metrics_file)
-        self._rollouts = LineWriter(run.rollouts_file)
+        self._metrics = LineWriter(run.metrics_file, after=after)
+        self._rollouts = LineWriter(run.rollouts_file, after=after)
         self.groups = config.log.rollouts
 
     def metrics(self, record: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rlforge_cli import explanations, settings
 from rlforge_cli.checks import GATES, REWARD_GATES, Evidence, Probes, passed, run_gates
 from rlforge_cli.checks.doctor_table import RULES
-from rlforge_cli.checks.evidence import Agreement, Earning, EndProbe, Groups, Movement, PlanFacts
+from rlforge_cli.checks.evidence import Agreement, Earning, EndProbe, Groups, Movement, PlanFacts, SeedProbe
 from rlforge_cli.checks.learning_gates import live_share, proposed_group_size
 from rlforge_cli.checks.plan_gates import hours
 
@@ -83,6 +83,19 @@ def test_a_number_that_was_written_as_null_is_not_finite():
 def test_an_engine_that_falls_behind_drifts():
     records = [step(n, kl_sampling=1e-10 if n < 10 else 0.01) for n in range(1, 21)]
     assert [check.name for check in run_gates(evidence(records=records)) if check.status == "fail"] == ["engine_drift"]
+
+
+def test_a_log_without_a_group_says_nothing_about_their_spread():
+    records = [step(n, groups_generated=0) for n in range(1, 4)]
+    assert judged(evidence(records=records), "zero_std_fraction").status == "skip"
+
+
+@pytest.mark.parametrize(("chance", "status"), [(0.3, "skip"), (1e-9, "fail"), (0.0, "fail")])
+def test_equal_samples_of_two_seeds_are_a_fault_unless_chance_would_do(chance, status):
+    probe = SeedProbe(same_equal=True, other_differs=False, order_differs=True, chance=chance)
+    assert judged(evidence(seeds=probe), "seeds").status == status
+    order = SeedProbe(same_equal=True, other_differs=False, order_differs=False, chance=0.3)
+    assert judged(evidence(seeds=order), "seeds").status == "fail"
 
 
 def test_bfloat16_is_held_to_a_wider_bound():

@@ -68,12 +68,18 @@ def killed_after(step: int, monkeypatch) -> RunDir:
     return run
 
 
+def logged_steps(file: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in file.read_text().splitlines()]
+
+
 @pytest.mark.parametrize("step", [4, 6])
 def test_kill_and_resume_equal_a_straight_run(step, straight, monkeypatch):
     run = killed_after(step, monkeypatch)
     found, config = lineage.resumed(run.id, RUNS)
     lifecycle.execute(found, config, resume=True, quiet=True)
     expected, got = RunDir(straight), run
+    assert logged_steps(got.metrics_file) == list(range(11))
+    assert logged_steps(got.rollouts_file) == logged_steps(expected.rollouts_file)
     assert [stable(r) for r in got.metrics()] == [stable(r) for r in expected.metrics()]
     weights, wanted = (load_file(r.final / "model.safetensors") for r in (got, expected))
     assert all(torch.equal(weights[name], wanted[name]) for name in wanted)

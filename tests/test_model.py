@@ -218,8 +218,10 @@ def test_a_saved_adapter_is_an_adapter_folder(tmp_path):
 def test_adapters_on_tied_ends_and_unknown_modules_are_refused():
     with pytest.raises(UserError, match=r"lm_head.*ties"):
         adapted(lora_targets=("q_proj", "lm_head"))
-    with pytest.raises(UserError, match="q_porj"):
+    with pytest.raises(UserError, match=r"'q_porj': the model has no such module \(did you mean 'q_proj'"):
         adapted(lora_targets=("q_porj",))
+    with pytest.raises(UserError, match=r"lora_targets is empty.*'q_proj'"):
+        adapted(lora_targets=())
 
 
 def test_a_folder_that_is_no_model(tmp_path):

@@ -81,6 +81,13 @@ def test_a_torn_last_line_is_cut_before_appending():
     assert len(run.metrics_file.read_text().splitlines()) == 3
 
 
+def test_a_folder_that_lost_its_run_file_is_named_not_called_missing():
+    run = made()
+    run.run_file.unlink()
+    with pytest.raises(UserError, match=f"{run.id}: no run.json in it"):
+        RunDir.find(run.id, run.path.parent)
+
+
 def test_steps_logged_again_after_a_resume_count_once_with_their_later_values():
     run = made()
     writer = LineWriter(run.metrics_file)
@@ -90,6 +97,17 @@ def test_steps_logged_again_after_a_resume_count_once_with_their_later_values():
     steps = [record["step"] for record in run.metrics()]
     assert steps == list(range(100))
     assert sum(steps) / len(steps) == 49.5
+
+
+@pytest.mark.parametrize(("after", "kept"), [(9, range(10)), (-1, []), (20, range(16))])
+def test_a_resume_takes_out_the_steps_that_it_makes_again_and_nothing_else(after, kept):
+    run = made()
+    lines = [b'{"step": %d, "reward": NaN}\n' % step for step in range(16)]
+    foreign = [b"no record\n", b'{"note": 1}\n', b'{"step": "12"}\n', b"[" * 10_000 + b"\n", b"\xff\xfe\n"]
+    run.metrics_file.write_bytes(b"".join([*foreign, *lines, b'{"step": 16, "rew']))
+    LineWriter(run.metrics_file, after=after).close()
+    assert run.metrics_file.read_bytes() == b"".join([*foreign, *(lines[step] for step in kept)])
+    assert list(run.path.glob(".metrics*")) == []
 
 
 def test_line_separators_inside_a_text_do_not_split_a_record():

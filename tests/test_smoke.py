@@ -385,6 +385,13 @@ def test_seeds_that_do_not_reach_the_sampler(engine, value):
     assert checks["seeds"].value == value
 
 
+def test_samples_that_chance_may_repeat_say_nothing_about_seeds():
+    assert failures(run("temperature=0.02", broken=replaced(engine=SameSeed)))[:1] != ["seeds"]
+    one_token = run("rollout.prompts=1", "rollout.group_size=2", "max_tokens=1", broken=replaced(engine=SameSeed))
+    assert one_token["seeds"].status == "skip"
+    assert "too few or too certain to tell" in one_token["seeds"].why
+
+
 def test_a_loss_without_a_path_to_the_weights(monkeypatch):
     plain = Updater.micro_loss
 

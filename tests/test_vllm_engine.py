@@ -127,6 +127,19 @@ def test_an_adapter_that_vllm_has_no_room_for_is_refused_before_anything_is_load
         require_engine(config)
 
 
+@pytest.mark.parametrize(("temperature", "fine"), [(0.01, True), (2.0, True), (0.005, False), (2.5, False)])
+def test_a_temperature_that_vllm_does_not_sample_at_is_refused_before_anything_is_loaded(
+    monkeypatch, temperature, fine
+):
+    monkeypatch.setattr(library, "require_vllm", lambda device: None)
+    config = settings.load("tiny-arith", sets=["rollout.engine=vllm", f"temperature={temperature}"])
+    if fine:
+        require_engine(config)
+    else:
+        with pytest.raises(UserError, match=f"temperature = {temperature}: vLLM samples at 0.01 to 2"):
+            require_engine(config)
+
+
 @pytest.fixture
 def roomy_device(stand_in, monkeypatch):
     """An engine as on a device of 140 GiB, and a function that says how much of it is used."""

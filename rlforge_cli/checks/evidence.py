@@ -117,6 +117,8 @@ class SeedProbe(msgspec.Struct, frozen=True):
     same_equal: bool
     other_differs: bool
     order_differs: bool
+    chance: float = 0.0
+    """Probability that another draw gives the same samples, by the engine's own account; 0 where it gives none."""
 
 
 class SleepProbe(msgspec.Struct, frozen=True):

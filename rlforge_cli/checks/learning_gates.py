@@ -46,6 +46,8 @@ def zero_std_fraction(evidence: Evidence) -> Finding:
         groups = round(sum(counts))
         dead = round(sum(f * n for f, n in zip(fractions, counts, strict=True)))
         success = statistics.fmean(evidence.series("accuracy")[:EARLY] or [0.0])
+    if groups <= 0:
+        return skip("no group of completions was logged")
     share = dead / groups
     why = f"{dead} of {groups} groups have no reward spread at G = {config.group_size} (success rate {success:.2f})"
     size = proposed_group_size(success)

@@ -8,6 +8,8 @@ from rlforge_cli.checks.evidence import Evidence
 STRAY_SHARE = 0.02
 """Completions that may hold an undeclared special token: a confused model writes one now and then."""
 TRUNCATED_WARN, TRUNCATED_FAIL = 0.2, 0.9
+UNLIKELY = 0.001
+"""A coincidence less probable than this is none."""
 EARLY = 5
 """Steps of an old run that stand for its untrained policy."""
 
@@ -66,6 +68,11 @@ def seeds(evidence: Evidence) -> Finding:
     probe = evidence.probes.seeds
     if probe is None:
         return skip(evidence.missing)
+    if probe.order_differs and not probe.other_differs and probe.chance > UNLIKELY:
+        return skip(
+            f"two seeds give the same samples, which are too few or too certain to tell: so would chance, with "
+            f"probability {probe.chance:.2g}"
+        )
     if not probe.other_differs or not probe.order_differs:
         what = "samples" if not probe.other_differs else "problem order"
         return Finding(

@@ -20,10 +20,11 @@ def require_engine(config: Config) -> None:
     """
     if config.rollout.engine == "vllm":
         from rlforge_cli.devices import resolve_device
-        from rlforge_cli.engines.vllm import LORA_RANKS
+        from rlforge_cli.engines.vllm import LORA_RANKS, require_temperature
         from rlforge_cli.engines.vllm_library import require_vllm
 
         require_vllm(resolve_device(config.model.device))
+        require_temperature(config.rollout.temperature)
         if config.model.adaptation != "full" and config.model.lora_rank > max(LORA_RANKS):
             raise UserError(
                 f"model.lora_rank = {config.model.lora_rank}: vLLM takes {max(LORA_RANKS)} at most; lower it, or use "

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM has room for; the next larger one serves any rank."""
+TEMPERATURES = (0.01, 2.0)
+"""vLLM refuses higher ones, and takes lower ones for the least, which is not what the trainer then divides by."""
 CHECKED_PROMPTS, CHECKED_TOKENS = 4, 8
 """Of :meth:`VLLMEngine.weights_checksum`."""
 IN_MEMORY = "/dev/shm"
@@ -98,10 +100,12 @@ class VLLMEngine:
         seed of its own. The CPU build has no such thing: there the global generator is seeded, and left as it was.
 
         Raises:
-            UserError: a prompt and its completion are longer than the engine was made for.
+            UserError: a prompt and its completion are longer than the engine was made for, or vLLM takes no such
+                temperature.
         """
         assert self.synced, "sync_weights comes before the first generate"
         assert "weights" not in self.asleep, "sync_weights comes after offload"
+        require_temperature(params.temperature)
         self._wake("kv_cache")
         longest = max(map(len, prompts), default=0)
         if longest + params.max_tokens > self.longest:
@@ -240,6 +244,19 @@ def engine_options(policy: Policy, config: Config, *, source: str) -> dict[str, 
     if place()[1] > 1:
         options["distributed_executor_backend"] = "external_launcher"  # an engine of its own in every rank
     return options
+
+
+def require_temperature(temperature: float) -> None:
+    """
+    Raises:
+        UserError: neither greedy nor within :data:`TEMPERATURES`.
+    """
+    least, most = TEMPERATURES
+    if temperature and not least <= temperature <= most:
+        raise UserError(
+            f"temperature = {temperature:g}: vLLM samples at {least:g} to {most:g}; choose one of these, or use --set "
+            "rollout.engine=hf"
+        )
 
 
 def save_adapter(policy: Policy, folder: str) -> None:
