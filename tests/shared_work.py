@@ -45,7 +45,7 @@ def configuration(**sections: dict[str, Any]) -> Config:
 def device() -> torch.device:
     device = resolve_device(os.environ.get("SHARED_WORK_DEVICE", "cpu"))
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # as load_policy does: a graph is captured on the current one
+        torch.cuda.set_device(device)  # as load_policy does
     return device
 
 

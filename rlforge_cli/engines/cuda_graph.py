@@ -58,7 +58,8 @@ class GraphedForward:
                 self.forward(tokens, slots + (window - 1), window)  # a slot that holds nothing yet
             torch.cuda.current_stream(device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        # a capture on another device than the tensors' is empty, and its replay leaves the first logits where they are
+        with torch.cuda.device(device), torch.cuda.graph(graph, pool=self.pool):
             logits = self.forward(tokens, slots, window)
         self.pool = self.pool or graph.pool()
         return graph, tokens, slots, logits
