@@ -29,6 +29,11 @@ class Terminated(BaseException):
     """SIGTERM: as KeyboardInterrupt, with exit code 143."""
 
 
+def first_line(error: Exception) -> str:
+    """Of what another library says."""
+    return str(error).strip().partition("\n")[0]
+
+
 def nearest(word: str, valid: Iterable[str]) -> str:
     """A suffix for an error: the closest valid names (``did you mean 'G'?``), or a short list when none is close.
 

@@ -20,11 +20,16 @@ LARGEST = 1e100
 _DECODER = msgspec.json.Decoder()
 
 
-def _decode(line: bytes) -> Any:
+def record_in(line: bytes) -> dict[str, Any] | None:
+    """The object that a line holds; None for a line that is torn, spoiled or something else."""
     try:
-        return _DECODER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(line)  # bare NaN and lone surrogates are not JSON, but other tools write them
+        try:
+            value = _DECODER.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            value = json.loads(line)  # bare NaN and lone surrogates are not JSON, but other tools write them
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -40,15 +45,11 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     for line in _as_utf8(path.read_bytes()).split(b"\n"):
         if not line.strip():
             continue
-        try:
-            value = _decode(line)
-        except (ValueError, RecursionError):
+        record = record_in(line)
+        if record is None:
             incomplete += 1
-            continue
-        if isinstance(value, dict):
-            records.append(value)
         else:
-            incomplete += 1
+            records.append(record)
     return records, incomplete
 
 
@@ -73,9 +74,8 @@ def regular(path: Path) -> Path:
 def read_steps(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The records of a metrics file in order of steps, and how many lines were no complete object.
 
-    Of a step logged twice the later record counts. Values are as a run writes them: numbers,
-    true, false or null; what is not finite, or too large to reckon with, is null and named in ``_nonfinite``; anything
-    else is left out.
+    Of a step logged twice the later record counts. Values are as a run writes them: numbers, true, false or null; what
+    is not finite, or too large to reckon with, is null and named in ``_nonfinite``; anything else is left out.
 
     Raises:
         OSError: the file cannot be read.

@@ -64,10 +64,10 @@ def _execute(run: RunDir, config: Config, *, resume: bool, quiet: bool, ranks: R
         try:
             left, path = ranks.in_first(lambda: look_at_checkpoints(run))
             experiment = Experiment(run, config, ranks=ranks)
-            done, after = 0, -1
             if resume and path is not None:
                 experiment.restore(path)
-                done = after = experiment.trainer.step
+            done = experiment.trainer.step
+            after = done or -1  # the validation before the first step is step 0
             writers = ranks.together(lambda: Writers(run, config, after=after) if ranks.first else Silent())
             devices = ranks.gather(device_name(experiment.policy.device))
             if ranks.first:

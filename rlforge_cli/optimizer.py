@@ -59,16 +59,21 @@ def adamw(masters: list[Tensor], config: OptimizerConfig) -> torch.optim.Optimiz
     return made
 
 
+def spacing(size: int) -> int:
+    """Every so manieth of a tensor's ``size`` weights is looked at."""
+    return max(1, size // SAMPLED)
+
+
 def sampled(tensors: Sequence[Tensor]) -> Tensor:
     """Evenly spaced weights of each tensor, in one flat copy: :data:`SAMPLED` of it to twice that, or all of fewer."""
     flat = [tensor.detach().view(-1) for tensor in tensors]
-    return torch.cat([weights[:: max(1, len(weights) // SAMPLED)] for weights in flat])
+    return torch.cat([weights[:: spacing(len(weights))] for weights in flat])
 
 
 def changed_share(tensors: Sequence[Tensor], *, before: Tensor) -> Tensor:
     """The share of all their weights (a scalar, 0 to 1) that differ from ``before``, judged by :func:`sampled`."""
     sizes = [tensor.numel() for tensor in tensors]
-    counts = [len(range(0, size, max(1, size // SAMPLED))) for size in sizes]
+    counts = [len(range(0, size, spacing(size))) for size in sizes]
     size, count = torch.tensor([sizes, counts], dtype=torch.float64, device=before.device)
     changed_up_to = (sampled(tensors) != before).cumsum(0)[count.cumsum(0).long() - 1]
     changed = changed_up_to.diff(prepend=torch.zeros_like(changed_up_to[:1]))

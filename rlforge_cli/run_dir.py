@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlforge_cli.errors import UserError, nearest
-from rlforge_cli.jsonl import read_steps, regular
+from rlforge_cli.jsonl import read_steps, record_in, regular
 from rlforge_cli.output import strict
 
 
@@ -257,16 +257,12 @@ def cut_later_steps(path: Path, *, after: float) -> None:
     """Leave out the records whose ``step`` is over ``after``; lines that are no record stay."""
     if after == math.inf or not path.exists():
         return
-    lines = path.read_bytes().splitlines(keepends=True)
-    kept = [line for line in lines if not step_of(line) > after]
+
+    def is_later(line: bytes) -> bool:
+        step = (record_in(line) or {}).get("step")
+        return isinstance(step, int) and step > after
+
+    lines = path.read_bytes().split(b"\n")
+    kept = [line for line in lines if not is_later(line)]
     if len(kept) < len(lines):
-        write_whole(path, b"".join(kept))
-
-
-def step_of(line: bytes) -> float:
-    """-inf where a line says none."""
-    with contextlib.suppress(ValueError, RecursionError):
-        record = json.loads(line)
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            return int(record["step"])
-    return -math.inf
+        write_whole(path, b"\n".join(kept))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -504,17 +505,15 @@ def test_fewer_looks_for_room_change_no_token(monkeypatch, blocks):
             load_policy(SMALL.model), SMALL, overrides={"block_size": 32, "num_gpu_blocks_override": blocks}
         )
         coordinator = engine.llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.coordinator
-        look, count = coordinator.allocate_new_blocks, itertools.count()
-        coordinator.allocate_new_blocks = lambda *args, look=look, count=count, **options: (
-            next(count), look(*args, **options),
-        )[1]  # fmt: skip
+        look = Mock(wraps=coordinator.allocate_new_blocks)
+        monkeypatch.setattr(coordinator, "allocate_new_blocks", look)
         engine.sync_weights(step=0)
         params = SamplingParams(max_tokens=24, temperature=0.0)
         prompts = [[place % 15 for place in range(start, start + 20)] for start in range(8)]
         found.append(
             [[c.completion_ids for c in group] for group in engine.generate(prompts, n=2, params=params, seed=0)]
         )
-        asked.append(next(count))
+        asked.append(look.call_count)
         engine.close()
     assert found[0] == found[1]
     assert asked[0] < asked[1] / 2

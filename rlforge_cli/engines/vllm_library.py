@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rlforge_cli.engines.vllm_slots import seek_slots_by_block
-from rlforge_cli.errors import RunFailed, UserError
+from rlforge_cli.errors import RunFailed, UserError, first_line
 
 OLDEST, NEWEST = (0, 25), (0, 32)
 CASCADE_REMOVED = (0, 32)
@@ -113,7 +113,7 @@ def refusal(error: ValueError) -> str:
     if hasattr(error, "errors"):
         first = error.errors()[0]
         return ": ".join([*map(str, first.get("loc", ())), first["msg"]]).partition("\n")[0]
-    return str(error).strip().partition("\n")[0]
+    return first_line(error)
 
 
 def register_class(architecture: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rlforge_cli.report import explanation, html, markdown
 from rlforge_cli.report.compose import compose
 from rlforge_cli.report.facts import control_first, gather
 from rlforge_cli.report.words import LANGUAGES, Words
-from rlforge_cli.run_dir import RunDir
+from rlforge_cli.run_dir import RunDir, write_whole
 
 __all__ = ["LANGUAGES", "control_first", "paths_of", "write_report"]
 
@@ -50,8 +49,8 @@ def write_report(runs: Sequence[RunDir], *, runs_dir: Path, out: Path, lang: str
             output.note(f"warning: {markdown_path} has no explanation between its two markers; kept as {backup}")
         text = _placeholder(say) if kept is None or _is_placeholder(kept) else kept
         page = html.render(document, say, explanation=text.decode("utf-8", errors="replace"))
-        _replace(markdown_path, explanation.put(markdown.render(document, say), text))
-        _replace(html_path, page.encode("utf-8"))
+        write_whole(markdown_path, explanation.put(markdown.render(document, say), text))
+        write_whole(html_path, page.encode("utf-8"))
     except OSError as error:
         raise UserError(f"report: {error.filename or out}: {error.strerror}; choose another place with --out") from None
     return markdown_path, html_path
@@ -63,12 +62,3 @@ def _placeholder(say: Words) -> bytes:
 
 def _is_placeholder(text: bytes) -> bool:
     return text in {_placeholder(Words.load(lang)) for lang in LANGUAGES}
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlforge_cli.errors import UserError
+from rlforge_cli.errors import UserError, first_line
 from rlforge_cli.hub import settle_offline
 from rlforge_cli.tasks.base import Problem
 from rlforge_cli.tasks.grading import gold_answer
@@ -41,7 +41,7 @@ def from_hub(split: str) -> list[Problem]:
     try:
         data = load_dataset(HUB_NAME, "main", split=split)
     except (OSError, ValueError) as error:  # datasets raises either when neither hub nor cache has it
-        reason = str(error).strip().partition("\n")[0]
+        reason = first_line(error)
         raise UserError(
             f"data.task = 'gsm8k': {HUB_NAME} could not be had from the hub or its cache ({reason}); give a local "
             "folder of train.jsonl and test.jsonl: --set data.path=FOLDER"
