@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rlforge_cli.adapters import four_bit_config, recompute_activations, with_adapter
 from rlforge_cli.devices import resolve_device
-from rlforge_cli.errors import UserError, nearest
+from rlforge_cli.errors import UserError, first_line
 from rlforge_cli.fused_layers import fuse_layers
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
 from rlforge_cli.packed_attention import enable_packing, packed_hidden
-from rlforge_cli.seeding import derive
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
@@ -174,10 +173,6 @@ def load_pretrained(loader: Any, source: str, **kwargs: Any) -> Any:
         raise UserError(f"{source}: cannot be loaded as a causal language model: {first_line(error)}") from None
 
 
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
-
-
 def load_tokenizer(source: str) -> Any:
     from transformers import AutoTokenizer
 
@@ -199,7 +194,7 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
     source = model_source(path or config.path)
     device = resolve_device(config.device)
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # graphs and libraries take the current one
+        torch.cuda.set_device(device)  # libraries take the current one
     adapter = Path(source) / "adapter_config.json"
     base_source = model_source(config.path) if adapter.is_file() else source
     kwargs: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}
@@ -221,71 +216,6 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
         recompute_activations(model)
     model.train()
     return Policy(model, tokenizer, reference=reference)
-
-
-def recompute_activations(model: Any) -> None:
-    """Gradient checkpointing, also where the embedding is frozen: without input gradients LoRA's B would stay 0."""
-    options = {"use_reentrant": False}
-    if hasattr(model, "activation_checkpointing_enable"):  # the name since transformers 5.24
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs=options)
-    else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=options)
-    model.enable_input_require_grads()
-
-
-def four_bit_config() -> Any:
-    from importlib.util import find_spec
-
-    from transformers import BitsAndBytesConfig
-
-    if find_spec("bitsandbytes") is None:
-        raise UserError("model.adaptation = 'qlora' needs bitsandbytes: pip install 'rlforge[qlora]'")
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )
-
-
-@contextlib.contextmanager
-def without_peft_notes() -> Iterator[None]:
-    """peft still asks transformers for names that 5.24 renamed; that is between the two of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning, module="peft")
-        warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-        yield
-
-
-@without_peft_notes()
-def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: int = 0) -> Any:
-    """``model`` frozen, with a new LoRA adapter (B = 0: it starts as the base) or a saved one."""
-    from peft import LoraConfig, PeftModel, get_peft_model
-
-    model.requires_grad_(False)
-    if saved is not None:
-        return PeftModel.from_pretrained(model, saved, is_trainable=True)
-    tied = {"lm_head", "embed_tokens"} & set(config.lora_targets)
-    if tied and getattr(model.config, "tie_word_embeddings", False):
-        raise UserError(
-            f"model.lora_targets holds {sorted(tied)[0]!r}, which this model ties to its other end: an adapter there "
-            "would change both or be lost at saving; leave it out"
-        )
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    modules = dict.fromkeys(name.rpartition(".")[2] for name in linear)
-    if not config.lora_targets:
-        raise UserError(f"model.lora_targets is empty: name what gets an adapter, such as {next(iter(modules))!r}")
-    missing = [t for t in config.lora_targets if not any(name.endswith(t) for name, _ in model.named_modules())]
-    if missing:
-        hint = nearest(missing[0], modules)
-        raise UserError(f"model.lora_targets holds {missing[0]!r}: the model has no such module{hint}")
-    lora = LoraConfig(
-        r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, bias="none",
-        target_modules=list(config.lora_targets), task_type="CAUSAL_LM",
-    )  # fmt: skip
-    with torch.random.fork_rng():  # peft draws A on the device, from torch's global generators
-        torch.manual_seed(derive(seed, "adapter"))
-        return get_peft_model(model, lora)
 
 
 @contextlib.contextmanager

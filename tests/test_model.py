@@ -7,10 +7,11 @@ import pytest
 import torch
 from toys import ToyTokenizer, toy_policy
 
+from rlforge_cli.adapters import recompute_activations, with_adapter
 from rlforge_cli.config import ModelConfig, OptimizerConfig
 from rlforge_cli.errors import UserError
 from rlforge_cli.grpo.batch import make_batch
-from rlforge_cli.model import Policy, load_policy, recompute_activations, with_adapter
+from rlforge_cli.model import Policy, load_policy
 from rlforge_cli.optimizer import MasterAdamW, changed_share, sampled
 
 BATCH = make_batch([[1, 2], [3]], [[4, 5, 16], [6, 7]])

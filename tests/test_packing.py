@@ -6,9 +6,9 @@ import pytest
 import torch
 from toys import toy_policy
 
+from rlforge_cli.adapters import recompute_activations
 from rlforge_cli.grpo.batch import make_batch
 from rlforge_cli.grpo.packing import pack_rows
-from rlforge_cli.model import recompute_activations
 
 GROUPS = {
     "shared": ([[1, 2, 3]] * 3 + [[4]] * 2, [[5, 6, 16], [7], [8, 9, 0, 16], [1, 2, 3, 4, 16], [16]]),
