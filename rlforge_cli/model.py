@@ -193,8 +193,11 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
 
     source = model_source(path or config.path)
     device = resolve_device(config.device)
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # libraries take the current one
+    if device.type == "cuda":
+        if device.index is not None:
+            torch.cuda.set_device(device)  # libraries take the current one
+        # torch's first choice on an H100, which makes a plan for every new length: most micro-batches have one
+        torch.backends.cuda.enable_cudnn_sdp(False)
     adapter = Path(source) / "adapter_config.json"
     base_source = model_source(config.path) if adapter.is_file() else source
     kwargs: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}

@@ -7,14 +7,24 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
+import msgspec
 import pytest
 import shared_work
 import torch
 from test_distributed import close, torchrun
+from test_engine import LONG, LORA, SAMPLED, flat, gap, gaps
+from test_packed import build
 from toys import toy_policy
 
+from rlforge_cli.engines import sampling
+from rlforge_cli.engines.hf import HFEngine
+from rlforge_cli.engines.kv_cache import DecodeCache
+from rlforge_cli.engines.lean import fused_kernels, lean_step, rotary_table
 from rlforge_cli.grpo.logprobs import _ChunkedHead, fused_head, logprobs_and_entropy
+from rlforge_cli.model import load_policy
+from rlforge_cli.rollouts import SamplingParams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 GPU = torch.device("cuda")
@@ -75,6 +85,111 @@ def test_fused_layers_change_neither_values_nor_gradients_beyond_rounding():
         results.append([logits, *(p.grad for p in model.parameters())])
     for ours, theirs in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen2", "llama"])
+def test_fused_step_is_the_lean_step_at_every_length(name):
+    if (fused := fused_kernels()) is None:
+        pytest.skip("Triton is not installed")
+    exact = decode(build(name), lean_step)
+    for ours, theirs in zip(decode(build(name), fused.fused_step), exact, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    lean, quick = (
+        [(found.float() - wanted).norm() for found, wanted in zip(decode(model, step), exact, strict=True)]
+        for model, step in ((build(name).bfloat16(), lean_step), (build(name).bfloat16(), fused.fused_step))
+    )
+    assert all(ours <= 1.5 * theirs for ours, theirs in zip(quick, lean, strict=True))  # it rounds no more often
+
+
+def decode(model: torch.nn.Module, step: Any) -> list[torch.Tensor]:
+    """Hidden states [positions, rows, D], then the cache; rows of different lengths, at a block's borders too."""
+    decoder: Any = model.to(GPU).get_decoder()
+    rows, length = 5, 150
+    ids = torch.randint(50, (rows, length), generator=torch.Generator().manual_seed(0)).to(GPU)
+    behind = torch.tensor([0, 1, 63, 64, 65], device=GPU)
+    attention = decoder.layers[0].self_attn
+    cache, hidden = DecodeCache(), []
+    cache.reserve(rows=rows + 2, slots=2 * length)  # more than is used
+    with torch.inference_mode():
+        table = rotary_table(decoder, slots=2 * length)
+        empty = table[0].new_zeros(rows, decoder.config.num_key_value_heads, 1, attention.head_dim)
+        for index in range(len(decoder.layers)):
+            cache.update(empty, empty, index)
+        for position in range(length):
+            slots = (position - behind).clamp(min=0)
+            cache.slot, cache.window = slots, position + 1
+            mask = (torch.arange(position + 1, device=GPU) <= slots[:, None])[:, None, None]
+            more = {"mask": mask} if step is lean_step else {}
+            hidden.append(step(decoder, ids[:, position], slots, cache=cache, table=table, **more))
+    return [torch.stack(hidden), *cache.keys, *cache.values]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocabulary", [17, 1024, 1025, 151_936])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_fused_sampler_inverts_the_cumulative_distribution(vocabulary, temperature, dtype):
+    if fused_kernels() is None:
+        pytest.skip("Triton is not installed")
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(500, vocabulary, device=GPU)).to(dtype)
+    uniform = torch.rand(500, device=GPU)
+    uniform[:2] = torch.tensor([0.0, 1 - 1e-7])
+    tokens, logprobs = sampling.sample(logits, uniform, temperature=temperature)
+    expected = (logits.double() / temperature).log_softmax(-1)
+    reached = expected.exp().cumsum(-1)
+    upper = reached.gather(1, tokens[:, None])[:, 0]
+    lower = upper - expected.exp().gather(1, tokens[:, None])[:, 0]
+    number = uniform.double().clamp(max=1 - 1e-6)
+    assert (lower - 5e-6 <= number).all()  # float32 decides where the number falls close to a border
+    assert (number <= upper + 5e-6).all()
+    torch.testing.assert_close(logprobs.double(), expected.gather(1, tokens[:, None])[:, 0], rtol=1e-4, atol=1e-4)
+
+
+def test_fused_sampler_never_chooses_what_has_no_probability():
+    if fused_kernels() is None:
+        pytest.skip("Triton is not installed")
+    logits = torch.full((4, 3000), -torch.inf, device=GPU)
+    for row, token in enumerate((0, 1023, 1024, 2999)):
+        logits[row, token] = 1.0
+    for number in (0.0, 0.5, 1 - 1e-7):
+        tokens, logprobs = sampling.sample(logits, torch.full((4,), number, device=GPU), temperature=1.0)
+        assert tokens.tolist() == [0, 1023, 1024, 2999]
+        assert logprobs.tolist() == [0.0] * 4
+    lost = sampling.sample(torch.full((2, 3000), torch.nan, device=GPU), torch.rand(2, device=GPU), temperature=1.0)
+    assert (lost[0] < 3000).all()
+    assert lost[1].isnan().all()
+
+
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 1e-3), (torch.bfloat16, 0.15)])
+def test_what_the_engine_reports_is_what_the_policy_computes(dtype, within):
+    policy = toy_policy(head_dim=32, device=GPU, dtype=dtype)
+    engine = HFEngine(policy, batch_size=16)
+    assert engine.fused == (fused_kernels() is not None)
+    prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 2]]
+    for limit in (5, 90, 40):  # the cache grows, and graphs are made anew
+        params = SamplingParams(max_tokens=limit, temperature=1.0)
+        completions = flat(engine.generate(prompts, n=7, params=params, seed=limit))
+        again = flat(engine.generate(prompts, n=7, params=params, seed=limit))
+        assert [c.completion_ids for c in again] == [c.completion_ids for c in completions]
+        assert gap(policy, [prompt for prompt in prompts for _ in range(7)], completions) < within
+
+
+@pytest.mark.parametrize(("adaptation", "within"), [("lora", 0.02), ("qlora", 0.1)])
+def test_the_engine_decodes_with_the_adapter_of_the_moment(adaptation, within):
+    if adaptation == "qlora":
+        pytest.importorskip("bitsandbytes")
+    policy = load_policy(msgspec.structs.replace(LORA.model, adaptation=adaptation, dtype="bfloat16", device="cuda"))
+    engine = HFEngine(policy, batch_size=4)
+    prompts = [prompt for prompt in LONG for _ in range(2)]
+    start = flat(engine.generate(LONG, n=2, params=SAMPLED, seed=0))
+    assert gaps(policy, prompts, start).mean() < within
+    with torch.no_grad():
+        for name, parameter in policy.trainable().items():
+            if "lora_B" in name:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+    moved = gaps(policy, prompts, flat(engine.generate(LONG, n=2, params=SAMPLED, seed=0))).mean()
+    assert moved < within
+    assert gaps(policy, prompts, start).mean() > 3 * moved
 
 
 def test_what_is_parked_comes_back_as_it_was_and_gives_its_memory_back_meanwhile():

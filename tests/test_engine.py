@@ -108,15 +108,20 @@ def perturb(policy: Policy, *, names: str = "", scale: float = 0.3, seed: int = 
 
 def gap(policy: Policy, prompts: list[list[int]], completions: list[Completion], *, temperature: float = 1.0) -> float:
     """Largest |difference| of the engine's log-probabilities and the trainer's."""
+    return float(gaps(policy, prompts, completions, temperature=temperature).max())
+
+
+def gaps(
+    policy: Policy, prompts: list[list[int]], completions: list[Completion], *, temperature: float = 1.0
+) -> torch.Tensor:
+    """|Difference| of the two at every token [all tokens]."""
     assert all(len(c.sampling_logprobs) == len(c.completion_ids) > 0 for c in completions)
     with torch.no_grad():
         logprobs, _ = policy.logprobs(
             make_batch(prompts, [c.completion_ids for c in completions]), temperature=temperature
         )
-    return max(
-        float((logprobs[row, : len(c.completion_ids)] - torch.tensor(c.sampling_logprobs)).abs().max())
-        for row, c in enumerate(completions)
-    )
+    theirs = torch.cat([row[: len(c.completion_ids)].cpu() for row, c in zip(logprobs, completions, strict=True)])
+    return (theirs - torch.tensor([value for c in completions for value in c.sampling_logprobs])).abs()
 
 
 def flat(groups: list[list[Completion]]) -> list[Completion]:

@@ -51,12 +51,12 @@ class GraphedForward:
     ) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]:
         tokens = torch.zeros(size, dtype=torch.long, device=device)
         slots = torch.zeros(size, dtype=torch.long, device=device)
-        if self.pool is None:  # libraries set themselves up on first use, which a capture does not allow
-            side = torch.cuda.Stream(device)
-            side.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(side):
-                self.forward(tokens, slots + (window - 1), window)  # a slot that holds nothing yet
-            torch.cuda.current_stream(device).wait_stream(side)
+        # libraries set themselves up, and kernels are compiled, on first use, which a capture does not allow
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            self.forward(tokens, slots + (window - 1), window)  # a slot that holds nothing yet
+        torch.cuda.current_stream(device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # a capture on another device than the tensors' is empty, and its replay leaves the first logits where they are
         with torch.cuda.device(device), torch.cuda.graph(graph, pool=self.pool):

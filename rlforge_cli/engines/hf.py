@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlforge_cli.engines.cuda_graph import ROWS, GraphedForward
 from rlforge_cli.engines.kv_cache import ATTENTION, DecodeCache, decode_attention
-from rlforge_cli.engines.lean import is_lean, lean_step, rotary_table
+from rlforge_cli.engines.lean import fused_kernels, is_fusable, is_lean, lean_step, rotary_table
 from rlforge_cli.engines.packed import PackedLayer, PositionTable, pack, packable, packed_step, position_table
 from rlforge_cli.engines.sampling import sample
 from rlforge_cli.packed_attention import register_attention, unread_mask
@@ -28,6 +28,8 @@ SHRINK_AT = 0.9
 """Ended rows are dropped once the running ones are at most this share of the batch: dropping copies the cache."""
 SMALL_MODEL = 5_000_000
 """Below this many parameters decoding on a CPU runs on one thread: two only wait for each other."""
+ROOM = 64
+"""Captured graphs are made anew for a larger cache, so it is a multiple of this many slots."""
 CUDA_CHECK_EVERY = 16
 """Steps between looks at which rows have ended: each look waits for the device."""
 
@@ -41,6 +43,7 @@ class HFEngine:
         self.batch_size = batch_size
         self.ends = frozenset(policy.end_ids)
         self.lean = is_lean(policy.backbone.config)
+        self.fused = is_fusable(policy.backbone.config, policy.device)
         self.small = policy.device.type == "cpu" and policy.parameter_count < SMALL_MODEL
         self.packs = self.small and self.lean and packable(policy.backbone)
         self.packed: list[PackedLayer] = []
@@ -111,6 +114,9 @@ class HFEngine:
             return self.policy.head(
                 packed_step(self.packed, decoder, tokens, slots, cache=self.cache, table=self.table)
             )
+        if self.fused:
+            step = fused_kernels().fused_step
+            return self.policy.head(step(decoder, tokens, slots, cache=self.cache, table=self.table))
         mask = (torch.arange(window, device=slots.device) <= slots[:, None])[:, None, None]
         if self.table is not None:
             return self.policy.head(lean_step(decoder, tokens, slots, mask, cache=self.cache, table=self.table))
@@ -137,8 +143,10 @@ class HFEngine:
         device = self.policy.device
         n, limit = uniforms.shape[1:]
         total, longest = len(prompts) * n, max(map(len, prompts))
-        rows_wanted = next((size for size in ROWS if size >= total), total) if self.graphed else total
-        if self.cache.reserve(rows=rows_wanted, slots=longest + limit):
+        rows, slots = total, longest + limit
+        if self.graphed:
+            rows, slots = next((size for size in ROWS if size >= total), total), -(-slots // ROOM) * ROOM
+        if self.cache.reserve(rows=rows, slots=slots):
             if self.lean:
                 table = rotary_table(self.policy.backbone, slots=self.cache.slots)
                 self.table = position_table(table) if self.packs else table
@@ -163,7 +171,8 @@ class HFEngine:
                 if len(running) <= SHRINK_AT * len(state.rows):
                     self.cache.select(running, length=longest + position)
                     state.keep(running)
-            window = longest + position + 1
+            # the fused step reads every row's own length: one graph does for all of them
+            window = self.cache.slots if self.fused else longest + position + 1
             if self.graphed:
                 state.logits = self.graphed(state.last, state.slot, window, capacity=self.cache.slots)
             else:

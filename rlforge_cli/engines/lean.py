@@ -7,6 +7,8 @@ layers included) need less than half of the launches. The result is that of the 
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -23,6 +25,26 @@ def is_lean(config: Any) -> bool:
     """Whether :func:`lean_step` computes what this model's own forward pass would."""
     rope = getattr(config, "rope_parameters", None) or {}
     return config.model_type in ARCHITECTURES and rope.get("rope_type", "default") in ROPE_TYPES
+
+
+@cache
+def fused_kernels() -> Any:
+    """:mod:`rlforge_cli.engines.fused`; None where Triton is not installed."""
+    if find_spec("triton") is None:
+        return None
+    from rlforge_cli.engines import fused
+
+    return fused
+
+
+def is_fusable(config: Any, device: torch.device) -> bool:
+    """Whether ``fused.fused_step`` computes what :func:`lean_step` would, on this device."""
+    return (
+        device.type == "cuda"
+        and is_lean(config)
+        and config.hidden_act in ("silu", "swish")
+        and fused_kernels() is not None
+    )
 
 
 def rotary_table(decoder: Any, *, slots: int) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rlforge_cli.engines.lean import fused_kernels
+
 
 def filtered_logits(logits: Tensor, *, temperature: float, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     """[B, V] logits / temperature with everything outside top-k and the top-p nucleus at -inf.
@@ -34,6 +36,9 @@ def sample(
 
     ``uniform`` [B] in [0, 1) decides. Greedy log-probabilities are those at temperature 1.
     """
+    if logits.is_cuda and temperature and not top_k and top_p == 1.0 and fused_kernels() is not None:
+        chosen: tuple[Tensor, Tensor] = fused_kernels().sample(logits, uniform, temperature=temperature)
+        return chosen
     if temperature == 0:
         logprobs = torch.log_softmax(logits.float(), dim=-1)
         tokens = logits.argmax(-1)

@@ -50,6 +50,8 @@ def profile(trainer: Any, steps: int) -> dict[str, float]:
         parts.wrap(engine, "_wake", "wake")
         parts.wrap(vllm_library, "complete", "decode")
         parts.wrap(vllm_library, "push_weights", "push weights")
+    else:
+        parts.wrap(engine, "_decode", "decode")
     parts.wrap(engine, "generate", "requests and detokenizing")
     parts.wrap(trainer, "own_groups", "prompts, grades, rewards")
     parts.wrap(engine, "offload", "sleep")
