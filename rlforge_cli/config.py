@@ -67,7 +67,7 @@ class PromptConfig(Section, frozen=True):
 
 
 class RolloutConfig(Section, frozen=True):
-    engine: Annotated[Literal["hf", "vllm"], doc("hf: on the policy's own weights; vllm: faster on a GPU")] = "hf"
+    engine: Annotated[Literal["hf", "vllm"], doc("hf: on the policy's own weights; vllm: beside the policy")] = "hf"
     group_size: Annotated[int, doc("G: completions a prompt; unsure -> 8, 4 is the floor")] = 8
     prompts: Annotated[int, doc("P: prompts trained a step", ge=1)] = 8
     completions: Annotated[int, doc("completions a step; when given, prompts = completions / group_size", ge=0)] = 0
