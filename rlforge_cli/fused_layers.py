@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rlforge_cli.fused_norm import fuse_norms
+from rlforge_cli.triton_support import has_triton
 
 MLPS = frozenset({"LlamaMLP", "MistralMLP", "Qwen2MLP", "Qwen3MLP"})
 ROTARY = "apply_rotary_pos_emb"
@@ -24,8 +25,8 @@ ROTARY = "apply_rotary_pos_emb"
 
 @cache
 def kernels() -> tuple[Any, Callable[..., tuple[Tensor, Tensor]]] | None:
-    """liger-kernel's gated activation (an autograd function) and rotary embedding; None where it is not installed."""
-    if find_spec("liger_kernel") is None or find_spec("triton") is None:
+    """liger-kernel's gated activation (an autograd function) and rotary embedding; None where it cannot be used."""
+    if find_spec("liger_kernel") is None or not has_triton():
         return None
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)  # it names every backend that this machine is not

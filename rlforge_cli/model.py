@@ -19,7 +19,9 @@ from rlforge_cli.fused_layers import fuse_layers
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.hub import settle_offline
+from rlforge_cli.output import note
 from rlforge_cli.packed_attention import enable_packing, packed_hidden
+from rlforge_cli.triton_support import triton_lacks
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
@@ -198,6 +200,8 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
             torch.cuda.set_device(device)  # libraries take the current one
         # torch's first choice on an H100, which makes a plan for every new length: most micro-batches have one
         torch.backends.cuda.enable_cudnn_sdp(False)
+        if lacking := triton_lacks():
+            note(f"Triton cannot make kernels without {lacking}: slower ones are used")
     adapter = Path(source) / "adapter_config.json"
     base_source = model_source(config.path) if adapter.is_file() else source
     kwargs: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}

@@ -206,7 +206,7 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
 def fused_step(
     decoder: Any, tokens: Tensor, slots: Tensor, *, cache: DecodeCache, table: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Last hidden states [B, D] after [B] tokens, which are stored at [B] slots; every launch on their device."""
+    """Last hidden states [B, D] after [B] tokens, which are stored at [B] slots."""
     hidden, more = decoder.embed_tokens(tokens), None
     for layer, keys, values in zip(decoder.layers, cache.keys, cache.values, strict=True):
         attention, mlp = layer.self_attn, layer.mlp

@@ -8,7 +8,6 @@ layers included) need less than half of the launches. The result is that of the 
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
 from rlforge_cli.engines.kv_cache import DecodeCache
+from rlforge_cli.triton_support import has_triton
 
 ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3"})
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -29,8 +29,8 @@ def is_lean(config: Any) -> bool:
 
 @cache
 def fused_kernels() -> Any:
-    """:mod:`rlforge_cli.engines.fused`; None where Triton is not installed."""
-    if find_spec("triton") is None:
+    """:mod:`rlforge_cli.engines.fused`; None where Triton cannot be used."""
+    if not has_triton():
         return None
     from rlforge_cli.engines import fused
 

@@ -7,12 +7,13 @@ instead of [positions, vocabulary], at the price of one more matrix product.
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from rlforge_cli.triton_support import has_triton
 
 CHUNK_ELEMENTS = 1 << 26
 """Logits held at once: 256 MiB in float32."""
@@ -54,8 +55,8 @@ def logprobs_and_entropy(
 
 @cache
 def fused_head() -> Any:
-    """The head in few kernels; None where Triton is not installed."""
-    if find_spec("triton") is None:
+    """The head in few kernels; None where Triton cannot be used."""
+    if not has_triton():
         return None
     from rlforge_cli.grpo.fused_head import FusedHead
 
