@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -15,19 +16,26 @@ import shared_work
 import torch
 from test_distributed import close, torchrun
 from test_engine import LONG, LORA, SAMPLED, flat, gap, gaps
-from test_packed import build
+from test_packed import build, empty_cache
 from toys import toy_policy
 
 from rlforge_cli.engines import sampling
 from rlforge_cli.engines.hf import HFEngine
-from rlforge_cli.engines.kv_cache import DecodeCache
 from rlforge_cli.engines.lean import fused_kernels, lean_step, rotary_table
 from rlforge_cli.grpo.logprobs import _ChunkedHead, fused_head, logprobs_and_entropy
 from rlforge_cli.model import load_policy
 from rlforge_cli.rollouts import SamplingParams
+from rlforge_cli.triton_support import triton_lacks
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def triton() -> None:
+    """Where it is installed it has to be of use: a test that wants it is not skipped for what it lacks."""
+    pytest.importorskip("triton")
+    assert triton_lacks() is None
 
 
 def head_inputs(rows: int, vocabulary: int, *, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -37,12 +45,11 @@ def head_inputs(rows: int, vocabulary: int, *, scale: float = 1.0) -> tuple[torc
     return hidden, weight, torch.randint(vocabulary, (rows,), device=GPU)
 
 
+@pytest.mark.usefixtures("triton")
 @pytest.mark.parametrize("with_entropy", [False, True])
 @pytest.mark.parametrize(("rows", "vocabulary", "chunk"), [(7, 50, 3), (33, 4096, 33), (20, 9001, 8), (1, 1, 1)])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_fused_head_is_the_chunked_head(rows, vocabulary, chunk, temperature, with_entropy):
-    if fused_head() is None:
-        pytest.skip("Triton is not installed")
     found = []
     for head in (_ChunkedHead, fused_head()):
         hidden, weight, targets = head_inputs(rows, vocabulary, scale=0.3)
@@ -87,16 +94,15 @@ def test_fused_layers_change_neither_values_nor_gradients_beyond_rounding():
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.usefixtures("triton")
 @pytest.mark.parametrize("name", ["qwen3", "qwen2", "llama"])
 def test_fused_step_is_the_lean_step_at_every_length(name):
-    if (fused := fused_kernels()) is None:
-        pytest.skip("Triton is not installed")
     exact = decode(build(name), lean_step)
-    for ours, theirs in zip(decode(build(name), fused.fused_step), exact, strict=True):
+    for ours, theirs in zip(decode(build(name), fused_kernels().fused_step), exact, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
     lean, quick = (
         [(found.float() - wanted).norm() for found, wanted in zip(decode(model, step), exact, strict=True)]
-        for model, step in ((build(name).bfloat16(), lean_step), (build(name).bfloat16(), fused.fused_step))
+        for model, step in ((build(name).bfloat16(), lean_step), (build(name).bfloat16(), fused_kernels().fused_step))
     )
     assert all(ours <= 1.5 * theirs for ours, theirs in zip(quick, lean, strict=True))  # it rounds no more often
 
@@ -107,14 +113,10 @@ def decode(model: torch.nn.Module, step: Any) -> list[torch.Tensor]:
     rows, length = 5, 150
     ids = torch.randint(50, (rows, length), generator=torch.Generator().manual_seed(0)).to(GPU)
     behind = torch.tensor([0, 1, 63, 64, 65], device=GPU)
-    attention = decoder.layers[0].self_attn
-    cache, hidden = DecodeCache(), []
-    cache.reserve(rows=rows + 2, slots=2 * length)  # more than is used
+    hidden = []
     with torch.inference_mode():
+        cache = empty_cache(decoder, rows=rows + 2, slots=2 * length)  # more than is used
         table = rotary_table(decoder, slots=2 * length)
-        empty = table[0].new_zeros(rows, decoder.config.num_key_value_heads, 1, attention.head_dim)
-        for index in range(len(decoder.layers)):
-            cache.update(empty, empty, index)
         for position in range(length):
             slots = (position - behind).clamp(min=0)
             cache.slot, cache.window = slots, position + 1
@@ -124,12 +126,11 @@ def decode(model: torch.nn.Module, step: Any) -> list[torch.Tensor]:
     return [torch.stack(hidden), *cache.keys, *cache.values]
 
 
+@pytest.mark.usefixtures("triton")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("vocabulary", [17, 1024, 1025, 151_936])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_fused_sampler_inverts_the_cumulative_distribution(vocabulary, temperature, dtype):
-    if fused_kernels() is None:
-        pytest.skip("Triton is not installed")
     torch.manual_seed(0)
     logits = (3 * torch.randn(500, vocabulary, device=GPU)).to(dtype)
     uniform = torch.rand(500, device=GPU)
@@ -145,9 +146,8 @@ def test_fused_sampler_inverts_the_cumulative_distribution(vocabulary, temperatu
     torch.testing.assert_close(logprobs.double(), expected.gather(1, tokens[:, None])[:, 0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("triton")
 def test_fused_sampler_never_chooses_what_has_no_probability():
-    if fused_kernels() is None:
-        pytest.skip("Triton is not installed")
     logits = torch.full((4, 3000), -torch.inf, device=GPU)
     for row, token in enumerate((0, 1023, 1024, 2999)):
         logits[row, token] = 1.0
@@ -164,7 +164,7 @@ def test_fused_sampler_never_chooses_what_has_no_probability():
 def test_what_the_engine_reports_is_what_the_policy_computes(dtype, within):
     policy = toy_policy(head_dim=32, device=GPU, dtype=dtype)
     engine = HFEngine(policy, batch_size=16)
-    assert engine.fused == (fused_kernels() is not None)
+    assert engine.fused == (find_spec("triton") is not None)
     prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1, 2]]
     for limit in (5, 90, 40):  # the cache grows, and graphs are made anew
         params = SamplingParams(max_tokens=limit, temperature=1.0)

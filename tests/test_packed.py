@@ -32,6 +32,18 @@ def build(name: str) -> nn.Module:
     return model
 
 
+def empty_cache(decoder: nn.Module, *, rows: int, slots: int, transposed: bool = False) -> DecodeCache:
+    """With room for all layers: a prompt of zeros makes it."""
+    cache = DecodeCache(transposed=transposed)
+    cache.reserve(rows=rows, slots=slots)
+    zeros = decoder.embed_tokens.weight.new_zeros(
+        rows, decoder.config.num_key_value_heads, 1, decoder.layers[0].self_attn.head_dim
+    )
+    for index in range(len(decoder.layers)):
+        cache.update(zeros, zeros, index)
+    return cache
+
+
 @pytest.mark.parametrize("name", ["qwen3", "qwen2", "llama"])
 def test_decoding_a_sequence_gives_the_forward_pass(name):
     model = build(name)
@@ -41,11 +53,7 @@ def test_decoding_a_sequence_gives_the_forward_pass(name):
         expected = decoder(input_ids=ids, use_cache=False).last_hidden_state
         layers, table = pack(decoder), rotary_table(decoder, slots=16)
         for transposed, step in ((True, packed_step), (False, packed_step), (False, lean_step)):
-            cache = DecodeCache(transposed=transposed)
-            cache.reserve(rows=5, slots=16)
-            shape = (5, decoder.config.num_key_value_heads, 1, decoder.layers[0].self_attn.head_dim)
-            for index in range(3):  # an empty prompt makes the room
-                cache.update(torch.zeros(shape), torch.zeros(shape), index)
+            cache = empty_cache(decoder, rows=5, slots=16, transposed=transposed)
             for position in range(9):
                 slots = torch.full((5,), position)
                 cache.slot, cache.window = slots, position + 1

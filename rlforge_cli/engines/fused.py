@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rlforge_cli.engines.kv_cache import DecodeCache
+from rlforge_cli.engines.sampling import BELOW_ONE
 
 SLOTS, TILE_BYTES = 64, 16_384
 """Of the cache, that attention looks at together: at most, and what their keys may take of a processor's own memory."""
@@ -23,7 +24,7 @@ LEAST = 16
 """Rows, columns and depth of the smallest product in a kernel."""
 CHUNK = 1024
 """Of the vocabulary: the token's chunk is chosen first, then the token in it."""
-BELOW_ONE = tl.constexpr(1 - 1e-6)
+MOST = tl.constexpr(BELOW_ONE)
 
 
 @triton.jit
@@ -141,8 +142,8 @@ def _choose(logits, chunks, targets, largest, chosen, values, temperature, vocab
     x = tl.load(logits + row * vocabulary + start + columns, mask=start + columns < vocabulary, other=float("-inf"))
     x = x.to(tl.float32) / temperature
     reached = tl.cumsum(tl.exp(x - tl.load(largest + row)), axis=0)
-    # within the chunk's own sum, as rounded here, so that a token of probability 0 is never chosen
-    target = tl.minimum(tl.maximum(tl.load(targets + row), 0.0), tl.max(reached, axis=0) * BELOW_ONE)
+    # of the chunk's own sum, as rounded here
+    target = tl.minimum(tl.maximum(tl.load(targets + row), 0.0), tl.max(reached, axis=0) * MOST)
     place = tl.sum((reached <= target).to(tl.int32), axis=0)
     place = tl.minimum(place, tl.minimum(CHUNK, vocabulary - start) - 1)  # past the end where the logits are NaN
     tl.store(chosen + row, start + place)
@@ -232,7 +233,7 @@ def sample(logits: Tensor, uniform: Tensor, *, temperature: float) -> tuple[Tens
     largest = peaks.amax(1)
     weights = sums * (peaks - largest[:, None]).exp()
     reached = weights.cumsum(1)
-    target = uniform.clamp(max=BELOW_ONE.value)[:, None] * reached[:, -1:]
+    target = uniform.clamp(max=BELOW_ONE)[:, None] * reached[:, -1:]
     chunks = torch.searchsorted(reached, target, right=True).clamp(max=peaks.shape[1] - 1)
     target = target - (reached.gather(1, chunks) - weights.gather(1, chunks))
     tokens, values = torch.empty_like(chunks[:, 0]), torch.empty_like(largest)

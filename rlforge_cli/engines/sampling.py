@@ -11,6 +11,9 @@ from torch import Tensor
 
 from rlforge_cli.engines.lean import fused_kernels
 
+BELOW_ONE = 1 - 1e-6
+"""The most of a distribution's total that is looked up, so that a token of probability 0 is never reached."""
+
 
 def filtered_logits(logits: Tensor, *, temperature: float, top_p: float = 1.0, top_k: int = 0) -> Tensor:
     """[B, V] logits / temperature with everything outside top-k and the top-p nucleus at -inf.
@@ -36,8 +39,9 @@ def sample(
 
     ``uniform`` [B] in [0, 1) decides. Greedy log-probabilities are those at temperature 1.
     """
-    if logits.is_cuda and temperature and not top_k and top_p == 1.0 and fused_kernels() is not None:
-        chosen: tuple[Tensor, Tensor] = fused_kernels().sample(logits, uniform, temperature=temperature)
+    fused = fused_kernels() if logits.is_cuda else None
+    if fused is not None and temperature and not top_k and top_p == 1.0:
+        chosen: tuple[Tensor, Tensor] = fused.sample(logits, uniform, temperature=temperature)
         return chosen
     if temperature == 0:
         logprobs = torch.log_softmax(logits.float(), dim=-1)
@@ -45,8 +49,7 @@ def sample(
     else:
         logprobs = torch.log_softmax(filtered_logits(logits, temperature=temperature, top_p=top_p, top_k=top_k), dim=-1)
         cumulative = logprobs.exp().cumsum(-1)
-        # strictly below the total, so that a token of probability 0 is never reached
-        target = uniform.clamp(max=1 - 1e-6).unsqueeze(-1) * cumulative[:, -1:]
+        target = uniform.clamp(max=BELOW_ONE).unsqueeze(-1) * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
         tokens = tokens.clamp(max=logits.shape[-1] - 1)  # past the end where the logits are NaN
     return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)

@@ -1,5 +1,5 @@
-"""rlforge against TRL on one GPU, both with vLLM in their own process, and with its own engine: 8 prompts x 8
-completions of one model.
+"""rlforge, with vLLM in its process or with its own engine, against TRL with vLLM in its: one GPU, one model, 8 prompts
+x 8 completions.
 
     python tests/benchmarks/gpu_step.py --model FOLDER --data GSM8K_FOLDER [--steps 8] [--only rlforge-16,trl-16]
 
@@ -30,11 +30,11 @@ SHARE = 0.3
 MATRIX_RATE, MEMORY_RATE = 790e12, 4.8e12
 """FLOP/s in bfloat16 and bytes/s of an H200."""
 PROGRAMS = {
-    "rlforge-16-offload": (16, ["rollout.engine=vllm", "train.offload=true"]),
-    "rlforge-16": (16, ["rollout.engine=vllm"]),
+    "rlforge-16-offload": (16, ["train.offload=true"]),
+    "rlforge-16": (16, []),
     "rlforge-16-hf": (16, ["rollout.engine=hf"]),
     "trl-16": (16, None),
-    "rlforge-64": (64, ["rollout.engine=vllm"]),
+    "rlforge-64": (64, []),
     "trl-64": (64, None),
 }
 """Micro-batch, and rlforge's further settings (None: TRL)."""
