@@ -2,11 +2,13 @@
 
     python tests/benchmarks/gpu_scale.py --model FOLDER --data GSM8K_FOLDER [--steps 3]
 
-One engine, made for the largest point, serves all of one number of GPUs. Micro-batches hold as many tokens at every
-point. ``cost / tokens`` is how much more a step takes than at the base point, over how many more tokens it has: at most
-1 where cost grows no faster than the tokens. It cannot stay there with longer completions, for every token reads the
-keys and values of all before it; ``/ least`` is the step over the least that its arithmetic and memory traffic take on
-one H200. ``speed-up`` is to the same point on one GPU. Give weights that are random: they run to the token limit.
+vLLM, made for the largest point, serves all of one number of GPUs; with ``--set rollout.engine=hf`` each point has an
+engine of its own, whose cache would otherwise grow to the most rows of one by the most tokens of another. Micro-batches
+hold as many tokens at every point. ``cost / tokens`` is how much more a step takes than at the base point, over how
+many more tokens it has: at most 1 where cost grows no faster than the tokens. It cannot stay there with longer
+completions, for every token reads the keys and values of all before it; ``/ least`` is the step over the least that its
+arithmetic and memory traffic take on one H200. ``speed-up`` is to the same point on one GPU. Give weights that are
+random: they run to the token limit.
 """
 
 from __future__ import annotations
@@ -43,12 +45,17 @@ def sets(options: argparse.Namespace, point: Point) -> list[str]:
     return [
         f"model.path={options.model}", f"data.path={options.data}", f"G={group}", f"P={prompts}",
         f"max_tokens={tokens}", f"micro_batch={max(1, MICRO_BATCH_TOKENS // (PROMPT + tokens))}",
-        "gradient_checkpointing=false", "model.reference=false", "eval.batch_size=64",
+        "gradient_checkpointing=false", "model.reference=false", f"eval.batch_size={group * prompts}",
         f"reward.functions={SPREAD}:spread", *options.set,
     ]  # fmt: skip
 
 
 def measure(trainer: Any, config: Any, *, steps: int) -> dict[str, float]:
+    from rlforge_cli.engines.choose import make_engine
+
+    if config.rollout.engine == "hf":
+        trainer.engine.close()
+        trainer.engine = make_engine(config, trainer.policy)
     trainer.config = trainer.updater.config = config
     trainer.params = msgspec.structs.replace(trainer.params, max_tokens=config.rollout.max_tokens)
     torch.cuda.reset_peak_memory_stats()
