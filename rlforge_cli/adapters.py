@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from rlforge_cli.errors import UserError, nearest
+from rlforge_cli.pretrained import readable, require_finite
 from rlforge_cli.seeding import derive
 
 if TYPE_CHECKING:
@@ -45,10 +46,11 @@ def four_bit_config() -> Any:
 
 @contextlib.contextmanager
 def without_peft_notes() -> Iterator[None]:
-    """peft still asks transformers for names that 5.24 renamed; that is between the two of them."""
+    """Without what peft says of names that transformers 5.24 renamed, and of what rlforge looks at itself."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="peft")
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="Found missing adapter keys")  # load_adapter refuses them
         yield
 
 
@@ -59,7 +61,10 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: i
 
     model.requires_grad_(False)
     if saved is not None:
-        return PeftModel.from_pretrained(model, saved, is_trainable=True)
+        with readable(f"{saved}: the adapter cannot be loaded"):
+            adapted = PeftModel.from_pretrained(model, saved, is_trainable=True)
+            load_adapter(adapted, saved)
+        return adapted
     tied = {"lm_head", "embed_tokens"} & set(config.lora_targets)
     if tied and getattr(model.config, "tie_word_embeddings", False):
         raise UserError(
@@ -79,6 +84,21 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: i
     with torch.random.fork_rng():  # peft draws A on the device, from torch's global generators
         torch.manual_seed(derive(seed, "adapter"))
         return get_peft_model(model, lora)
+
+
+def load_adapter(model: Any, folder: Path) -> None:
+    """Give a model's adapter the weights in ``folder``.
+
+    Raises:
+        UserError: some are missing there (peft would leave the model's as they are), or not finite.
+    """
+    from peft import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+
+    saved = load_peft_weights(str(folder), device="cpu")
+    if missing := sorted(get_peft_model_state_dict(model).keys() - saved.keys()):
+        raise UserError(f"{folder}: the adapter's weight {missing[0]} is not in its file: copy the whole folder again")
+    set_peft_model_state_dict(model, saved)
+    require_finite(model, str(folder))
 
 
 def linear_names(model: nn.Module) -> list[str]:

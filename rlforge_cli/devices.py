@@ -22,6 +22,8 @@ def resolve_device(name: str) -> torch.device:
         raise UserError(f"model.device = {name!r}: not a device; use auto, cpu or cuda") from None
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise UserError(f"model.device = {name!r}: no such CUDA device here; use --set device=cpu")
+    if device.type not in ("cpu", "cuda") and not reachable(device):
+        raise UserError(f"model.device = {name!r}: no such device here; use --set device=cpu")
     rank, size = place()
     if device.type != "cuda" or size == 1:
         return device
@@ -33,3 +35,11 @@ def resolve_device(name: str) -> torch.device:
             f"torchrun --nproc-per-node {count}, or --set device=cpu"
         )
     return torch.device("cuda", rank)
+
+
+def reachable(device: torch.device) -> bool:
+    """Whether torch can put a number there and read it again."""
+    try:
+        return bool(torch.ones(1, device=device).item())
+    except (RuntimeError, AssertionError):  # not built in, or nothing is plugged in
+        return False

@@ -52,8 +52,8 @@ def preflight(config: Config) -> None:
 
     from rlforge_cli.devices import resolve_device
     from rlforge_cli.engines.hf import unsupported_reason
-    from rlforge_cli.model import load_pretrained, model_source, quiet_transformers
     from rlforge_cli.optimizer import require_states
+    from rlforge_cli.pretrained import load_pretrained, model_source, quiet_transformers
 
     require_states(config.optimizer, resolve_device(config.model.device))
     require_engine(config)
@@ -134,12 +134,20 @@ class Experiment:
         return problems[: self.config.eval.problems] if self.config.eval.problems else problems
 
     def restore(self, path: Path) -> None:
-        """Continue from a checkpoint: weights, optimizer, counters; randomness derives from them."""
-        tensors, state = checkpoint.load(path)
-        self.policy.load_weights(path)
-        self.trainer.optimizer.load_state_dict(tensors["optimizer"])
-        self.trainer.load_state(state["trainer"])
-        self.best = state["best"]
+        """Continue from a checkpoint: weights, optimizer, counters; randomness derives from them.
+
+        Raises:
+            UserError: its files are damaged.
+        """
+        from rlforge_cli.pretrained import readable
+
+        way_out = "; remove this checkpoint's folder to continue from the one before it"
+        with readable(f"{path}: this checkpoint cannot be read", way_out=way_out):
+            tensors, state = checkpoint.load(path)
+            self.policy.load_weights(path)
+            self.trainer.optimizer.load_state_dict(tensors["optimizer"])
+            self.trainer.load_state(state["trainer"])
+            self.best = state["best"]
         self.ranks.in_first(lambda: checkpoint.restore_set_aside(self.run.best))
 
     def save_checkpoint(self, *, keep: int | None = None) -> Path:

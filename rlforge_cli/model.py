@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from rlforge_cli.adapters import four_bit_config, recompute_activations, with_adapter
+from rlforge_cli.adapters import four_bit_config, load_adapter, recompute_activations, with_adapter
 from rlforge_cli.devices import resolve_device
-from rlforge_cli.errors import UserError, first_line
+from rlforge_cli.errors import UserError
 from rlforge_cli.fused_layers import fuse_layers
 from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
-from rlforge_cli.hub import settle_offline
 from rlforge_cli.output import note
 from rlforge_cli.packed_attention import enable_packing, packed_hidden
+from rlforge_cli.pretrained import load_model, load_tokenizer, model_source, quiet_transformers
 from rlforge_cli.triton_support import triton_lacks
 
 if TYPE_CHECKING:
     from rlforge_cli.config import ModelConfig
-
-EMBEDDED = "tiny-arith"
 
 
 class Policy:
@@ -97,15 +93,10 @@ class Policy:
     def load_weights(self, folder: Path) -> None:
         """Take over the weights that :meth:`save` wrote, in place (the reference stays as it is)."""
         if self.is_adapter:
-            from peft import load_peft_weights, set_peft_model_state_dict
-
-            set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device="cpu"))
+            load_adapter(self.model, folder)
             return
-        from transformers import AutoModelForCausalLM
-
         with quiet_transformers():
-            saved = AutoModelForCausalLM.from_pretrained(folder, dtype=self.model.dtype)
-        self.model.load_state_dict(saved.state_dict())
+            self.model.load_state_dict(load_model(str(folder), dtype=self.model.dtype).state_dict())
 
     def save(self, folder: Path) -> None:
         """A Hugging Face model folder (or adapter folder) with the tokenizer."""
@@ -135,52 +126,13 @@ def declared_end_ids(model: Any, tokenizer: Any) -> list[int]:
     for source in (getattr(model, "generation_config", None), model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
         ends.update(value if isinstance(value, (list, tuple)) else [] if value is None else [value])
+    if wrong := [end for end in ends if not isinstance(end, int)]:
+        raise UserError(
+            f"the model declares the end token {wrong[0]!r}: eos_token_id is a whole number or a list of them"
+        )
     if not ends:
         raise UserError("the model declares no end token (eos_token_id): every completion would count as truncated")
     return sorted(ends)
-
-
-def model_source(path: str) -> str:
-    """The folder or hub name to load: the embedded model, an existing folder, a cached hub name.
-
-    Raises:
-        UserError: a folder that is no model, or a hub name that cannot be had; says how to give a folder.
-    """
-    if path == EMBEDDED:
-        return str(Path(__file__).parent / "assets" / EMBEDDED)
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
-            raise UserError(f"{path}: no model folder (no config.json in it); give a folder that save_pretrained wrote")
-        return str(folder)
-    if path.startswith((".", "/", "~")) or path.count("/") != 1:
-        raise UserError(f"{path}: no such model folder; give a folder, a hub name (owner/model), or {EMBEDDED!r}")
-    return path
-
-
-def load_pretrained(loader: Any, source: str, **kwargs: Any) -> Any:
-    """``loader.from_pretrained``, with the errors a person can mend as one line."""
-    if not Path(source).is_dir():
-        settle_offline()
-    try:
-        return loader.from_pretrained(source, **kwargs)
-    except OSError as error:
-        if Path(source).is_dir():
-            raise UserError(f"{source}: cannot be loaded as a model folder: {first_line(error)}") from None
-        raise UserError(
-            f"model {source!r}: not in the local cache and the hub could not be reached; download it where "
-            "there is a network and give its folder: --set model.path=FOLDER"
-        ) from None
-    except ValueError as error:
-        raise UserError(f"{source}: cannot be loaded as a causal language model: {first_line(error)}") from None
-
-
-def load_tokenizer(source: str) -> Any:
-    from transformers import AutoTokenizer
-
-    tokenizer = load_pretrained(AutoTokenizer, source)
-    tokenizer.clean_up_tokenization_spaces = False  # decoding gives the sampled text, unedited
-    return tokenizer
 
 
 def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) -> Policy:
@@ -189,10 +141,8 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
     A new adapter's A is drawn from ``seed``.
 
     Raises:
-        UserError: see :func:`model_source`; or a model that the in-process engine cannot run.
+        UserError: see :mod:`rlforge_cli.pretrained`.
     """
-    from transformers import AutoModelForCausalLM
-
     source = model_source(path or config.path)
     device = resolve_device(config.device)
     if device.type == "cuda":
@@ -208,7 +158,7 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
     if config.adaptation == "qlora":
         kwargs |= {"quantization_config": four_bit_config(), "device_map": {"": device}}
     with quiet_transformers():
-        model = load_pretrained(AutoModelForCausalLM, base_source, **kwargs)
+        model = load_model(base_source, **kwargs)
         tokenizer = load_tokenizer(base_source)
     fuse_layers(model, device)
     if config.adaptation != "qlora":
@@ -223,19 +173,3 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
         recompute_activations(model)
     model.train()
     return Policy(model, tokenizer, reference=reference)
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Loading without transformers' own progress bars and notes."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

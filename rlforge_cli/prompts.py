@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlforge_cli.errors import UserError
+from rlforge_cli.errors import UserError, first_line
 
 if TYPE_CHECKING:
     from rlforge_cli.config import PromptConfig
@@ -32,10 +32,19 @@ class PromptEncoder:
         if not getattr(self.tokenizer, "chat_template", None):
             return [f"{system}\n\n{body}" if system else body for body in bodies]
         before = [{"role": "system", "content": system}] if system else []
-        return self.tokenizer.apply_chat_template(
-            [[*before, {"role": "user", "content": body}] for body in bodies],
-            tokenize=False, add_generation_prompt=True, enable_thinking=self.config.thinking,
-        )  # fmt: skip
+        from jinja2 import TemplateError
+
+        try:
+            return self.tokenizer.apply_chat_template(
+                [[*before, {"role": "user", "content": body}] for body in bodies],
+                tokenize=False, add_generation_prompt=True, enable_thinking=self.config.thinking,
+            )  # fmt: skip
+        except TemplateError as error:  # its syntax, or its own raise_exception
+            way_out = "; leave prompt.system empty" if system else ""
+            raise UserError(
+                f"the model's chat template refuses the prompts: {first_line(error)}{way_out}, or mend the template in "
+                "its folder"
+            ) from None
 
     def encode(self, problem: Problem) -> list[int]:
         """Prompt ids with exactly one BOS where the model uses one.

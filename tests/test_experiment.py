@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,27 @@ def test_kill_and_resume_equal_a_straight_run(step, straight, monkeypatch):
         for run in (got, expected)
     )
     assert samples == expected_samples
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "reason"),
+    [
+        ("state.json", 1, "line 1 column 2"),
+        ("training.pt", 3000, "RuntimeError"),
+        ("model.safetensors", 9000, "Safetensor"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_will_do(file, size, reason, monkeypatch):
+    run, plan = begin("steps=6", "checkpoint.every=2", "eval.every=0")
+    until(5, run, plan.config, monkeypatch)
+    last = run.checkpoints / "step-000005"  # saved as it ended
+    (last / file).write_bytes((last / file).read_bytes()[:size])
+    _, config = lineage.resumed(run.id, RUNS)
+    with pytest.raises(UserError, match=f"{last.name}: .*{reason}.*; remove this checkpoint's folder to continue"):
+        lifecycle.execute(run, config, resume=True, quiet=True)
+    assert logged_steps(run.metrics_file) == list(range(6))
+    shutil.rmtree(last)
+    assert lifecycle.execute(run, config, resume=True, quiet=True)["steps"] == 6
 
 
 def test_two_seeds_differ_and_one_seed_repeats():

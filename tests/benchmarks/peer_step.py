@@ -14,7 +14,7 @@ def main() -> None:
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from rlforge_cli.model import EMBEDDED, model_source
+    from rlforge_cli.pretrained import EMBEDDED, model_source
     from rlforge_cli.tasks.arithmetic import Arithmetic
 
     torch.set_num_threads(threads)

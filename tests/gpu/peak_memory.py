@@ -26,7 +26,7 @@ import torch
 from rlforge_cli.architecture import architecture_of
 from rlforge_cli.experiment import Experiment
 from rlforge_cli.memory import GIB, predict
-from rlforge_cli.model import load_tokenizer
+from rlforge_cli.pretrained import load_tokenizer
 from rlforge_cli.run_dir import RunDir
 from rlforge_cli.settings import load
 
