@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from rlforge_cli import __version__
 from rlforge_cli.distributed import place
-from rlforge_cli.errors import RunFailed, Terminated, UserError
+from rlforge_cli.errors import RunFailed, Terminated, UserError, memory_lack
 from rlforge_cli.output import one_line
 
 SECONDS_AFTER_THE_FIRST = 2.0
@@ -95,6 +95,9 @@ def main() -> None:
         print(f"rlforge: {error.filename or 'output'}: no space left on the device", file=sys.stderr)
         raise SystemExit(1) from None
     except Exception as error:
+        if lack := memory_lack(error):
+            print(f"rlforge: {one_line(lack)}", file=sys.stderr)
+            raise SystemExit(1) from None
         if not hasattr(error, "format_message"):  # typer's own, of a class that it keeps to itself
             raise
         refuse(error)

@@ -77,7 +77,10 @@ class RolloutConfig(Section, frozen=True):
     top_p: Annotated[float, doc("nucleus sampling; 1 = off", gt=0, le=1)] = 1.0
     top_k: Annotated[int, doc("keep the k likeliest tokens; 0 = off", ge=0)] = 0
     oversample: Annotated[
-        float, doc("dynamic sampling: sample ceil(oversample x P) groups, train the first P with spread; 0 = off", ge=0)
+        float,
+        doc(
+            "dynamic sampling: sample ceil(oversample x P) groups, train the first P with spread; 0 = off", ge=0, le=100
+        ),
     ] = 0.0
     max_rounds: Annotated[
         int, doc("dynamic sampling: rounds a step, refilling while fewer than P live; 1 = no refill", ge=1)

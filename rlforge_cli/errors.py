@@ -29,6 +29,18 @@ class Terminated(BaseException):
     """SIGTERM: as KeyboardInterrupt, with exit code 143."""
 
 
+def memory_lack(error: Exception) -> str | None:
+    """What to say of an error that is a lack of memory, of the device's or the machine's; None for any other."""
+    out = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's
+    if not out and "DefaultCPUAllocator: " not in str(error):
+        return None
+    said = first_line(error).partition("DefaultCPUAllocator: ")[2] or first_line(error) or "no more to be had"
+    return (
+        f"out of memory: {said}; lower train.micro_batch_size, rollout.max_tokens or eval.batch_size (`rlforge plan` "
+        "says what fits); a run is continued with --resume"
+    )
+
+
 def first_line(error: Exception) -> str:
     """Of what another library says."""
     return str(error).strip().partition("\n")[0]

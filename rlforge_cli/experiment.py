@@ -14,6 +14,7 @@ from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.engines.choose import make_engine, require_engine
 from rlforge_cli.errors import RunFailed, UserError
 from rlforge_cli.libraries import load_libraries
+from rlforge_cli.output import note
 from rlforge_cli.run_dir import RunDir
 
 if TYPE_CHECKING:
@@ -99,34 +100,35 @@ class Experiment:
         train = difficulty.chosen(self.task.problems("train"), self.config.data)
         self.problems = self.encoder.fitting(train)
         self.too_long = len(train) - len(self.problems)
-        self._require_positions()
+        self._look_at_positions()
         return Trainer(
             self.config, policy=self.policy, engine=make_engine(self.config, self.policy), task=self.task,
             encoder=self.encoder, problems=self.problems, ranks=self.ranks,
         )  # fmt: skip
 
-    def _require_positions(self) -> None:
+    def _look_at_positions(self) -> None:
         """vLLM goes no further than the model's positions; a step that draws a long prompt would fail, at every resume.
 
         Raises:
-            UserError: the longest prompt and completion have too few.
+            UserError: the longest prompt and completion have too few; the hf engine goes on, and a note says so.
         """
+        from rlforge_cli.prompts import over_positions
+
         config = self.config
-        positions = getattr(self.policy.causal.config, "max_position_embeddings", None)
-        if config.rollout.engine != "vllm" or positions is None:
-            return
-        tokens = config.rollout.max_tokens
-        for problems, key, most in (
-            (self.problems, "rollout.max_tokens", tokens),
-            (self.validation, "eval.max_tokens" if config.eval.max_tokens else "rollout.max_tokens",
-             config.eval.max_tokens or tokens),
-        ):  # fmt: skip
-            longest = max((len(self.encoder.encode(problem)) for problem in problems), default=0)
-            if longest + most > positions:
+        most = config.eval.max_tokens or config.rollout.max_tokens
+        for problems, key, tokens in (
+            (self.problems, "rollout.max_tokens", config.rollout.max_tokens),
+            (self.validation, "eval.max_tokens" if config.eval.max_tokens else "rollout.max_tokens", most),
+        ):
+            over = over_positions(self.encoder, problems, most=tokens, model=self.policy.causal)
+            if over is not None and config.rollout.engine == "vllm":
                 raise UserError(
-                    f"{key} = {most} and a prompt of {longest} tokens are over the {positions} positions of "
-                    f"{config.model.path}: lower it, or rollout.max_prompt_tokens, which leaves longer prompts out"
+                    f"{key} = {over}: lower it, or rollout.max_prompt_tokens, which leaves longer prompts out"
                 )
+            if over is not None:
+                if self.ranks.first:
+                    note(f"note: {key} = {over}: it has learned none beyond them")
+                return
 
     @property
     def validation(self) -> Sequence[Problem]:

@@ -95,6 +95,16 @@ class PromptEncoder:
         return fitting
 
 
+def over_positions(encoder: PromptEncoder, problems: Sequence[Problem], *, most: int, model: Any) -> str | None:
+    """What to say where ``most`` new tokens after the longest prompt are more than ``model`` has positions for."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    encoder.encode_all(problems)
+    longest = max((len(encoder.encode(problem)) for problem in problems), default=0)
+    if positions is None or longest + most <= positions:
+        return None
+    return f"{most} and a prompt of {longest} tokens are over the {positions} positions of the model"
+
+
 def added_bos(tokenizer: Any) -> int | None:
     """The BOS id if this tokenizer puts one before a text of its own accord, else None."""
     bos = getattr(tokenizer, "bos_token_id", None)

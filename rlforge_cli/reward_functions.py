@@ -10,7 +10,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import math
 import os
 import sys
 import traceback
@@ -23,6 +22,8 @@ from typing import Any
 from rlforge_cli.errors import UserError, nearest
 from rlforge_cli.tasks.base import Problem
 
+LARGEST = 1e30
+"""A reward's size: the sums and squares of larger ones overflow."""
 WAY_OUT = "write reward.functions as module:function or path/to/file.py:function"
 
 
@@ -131,9 +132,9 @@ def _checked(spec: str, index: int, value: object) -> float | None:
     if value is None:
         return None
     value = value.item() if hasattr(value, "item") else value  # a numpy or torch scalar
-    if not isinstance(value, Real) or not math.isfinite(value):
+    if not isinstance(value, Real) or not abs(value) <= LARGEST:  # type: ignore[operator]
         raise UserError(
-            f"reward function {spec!r} returned {value!r} for completion {index}; return a finite number, "
-            "or None for one that it does not score"
+            f"reward function {spec!r} returned {value!r} for completion {index}; return a finite number (at most "
+            f"{LARGEST:g} in size), or None for one that it does not score"
         )
     return float(value)

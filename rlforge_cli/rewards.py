@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rlforge_cli.errors import UserError
-from rlforge_cli.reward_functions import call_function, function_name, load_function
+from rlforge_cli.reward_functions import LARGEST, call_function, function_name, load_function
 from rlforge_cli.tasks.base import Grade, Problem
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def check_reward(config: RewardConfig, max_tokens: int) -> None:
         UserError: naming the key, its value and valid ones.
     """
     for name in ("correctness", "format", "truncation", "length_coef"):
-        if not math.isfinite(getattr(config, name)):
-            raise UserError(f"reward.{name} = {getattr(config, name)}: use a finite number")
+        if not abs(value := getattr(config, name)) <= LARGEST:
+            raise UserError(f"reward.{name} = {value}: use a finite number, at most {LARGEST:g} in size")
     if config.truncation > 0:
         raise UserError(
             f"reward.truncation = {config.truncation:g} would pay for running too long: use 0 or less, such as -0.5"

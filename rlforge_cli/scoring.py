@@ -15,6 +15,7 @@ from rlforge_cli.distributed import ALONE, Ranks
 from rlforge_cli.errors import UserError, nearest
 from rlforge_cli.libraries import load_libraries
 from rlforge_cli.lineage import run_config
+from rlforge_cli.output import note
 from rlforge_cli.run_dir import RunDir, json_line, write_json
 
 
@@ -109,7 +110,7 @@ def score(
     """
     from rlforge_cli.engines.choose import make_engine
     from rlforge_cli.evaluation import evaluate, summarize
-    from rlforge_cli.prompts import PromptEncoder
+    from rlforge_cli.prompts import PromptEncoder, over_positions
     from rlforge_cli.rollouts import SamplingParams
     from rlforge_cli.tasks.base import SPLITS, problems_hash
     from rlforge_cli.tasks.registry import load_task
@@ -138,6 +139,11 @@ def score(
         top_p=config.rollout.top_p if temperature else 1.0, top_k=config.rollout.top_k if temperature else 0,
         stop=config.rollout.stop, logprob_share=0.0,
     )  # fmt: skip
+    if over := over_positions(encoder, problems, most=params.max_tokens, model=policy.causal):
+        if config.rollout.engine == "vllm":
+            raise UserError(f"--max-tokens {over}: lower it")
+        if ranks.first:
+            note(f"note: --max-tokens {over}: it has learned none beyond them")
     longest = msgspec.structs.replace(config.eval, max_tokens=params.max_tokens)  # an engine makes room for that
     config_of_engine = msgspec.structs.replace(config, eval=longest)
     engine = ranks.together(lambda: make_engine(config_of_engine, policy), interruptible=False)

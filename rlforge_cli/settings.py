@@ -56,6 +56,8 @@ NOT_THE_RECIPE = frozenset(
 """Sections and keys that say where, how fast or under which label a run happens, not what it does."""
 PROJECT_FILE = "rlforge.toml"
 DEFAULT_PRESET = "tiny-arith"
+LARGEST = 999_999_999
+"""Of whole numbers."""
 
 
 def short_names() -> dict[str, str]:
@@ -108,11 +110,11 @@ def typed(text: str, hint: Any, *, where: str) -> Any:
             return text.lower() == "true"
         raise UserError(f"{where}={text}: expected true or false")
     if hint is int:
-        if re.fullmatch(r"[+-]?[0-9]{1,9}", text.strip()):
-            return int(text)
-        if re.fullmatch(r"[+-]?[0-9]+", text.strip()):
-            raise UserError(f"{where}={text[:40]}: too large; at most 999999999")
-        raise UserError(f"{where}={text}: expected a whole number, such as 8")
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+            raise UserError(f"{where}={text}: expected a whole number, such as 8")
+        if len(text.strip()) > 20 or abs(int(text)) > LARGEST:  # longer ones Python may refuse to read
+            raise UserError(f"{where}={text[:40]}: too large; at most {LARGEST}")
+        return int(text)
     if hint is float:
         if re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text.strip()):
             if math.isfinite(value := float(text)):
@@ -178,6 +180,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise UserError(f"{path}: not valid TOML here: its lists or tables are nested too deeply") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -199,7 +203,9 @@ def load_preset(name: str, *, within: tuple[str, ...] = ()) -> dict[str, dict[st
     path = preset_path(name)
     tables = read_toml(path)
     parent = tables.pop("extends", None)
-    base = load_preset(parent, within=(*within, name)) if isinstance(parent, str) else {}
+    if parent is not None and not isinstance(parent, str):
+        raise UserError(f"{path}: extends = {parent!r}: expected the name of one preset, such as {DEFAULT_PRESET!r}")
+    base = load_preset(parent, within=(*within, name)) if parent is not None else {}
     for section, values in tables.items():
         if section not in SECTIONS:
             raise UserError(f"{path}: no such section [{section}]{nearest(section, SECTIONS)}")
@@ -209,6 +215,8 @@ def load_preset(name: str, *, within: tuple[str, ...] = ()) -> dict[str, dict[st
             if f"{section}.{key}" not in KEYS:
                 valid = [name.split(".")[1] for name in KEYS if name.startswith(section + ".")]
                 raise UserError(f"{path}: no such key {section}.{key}{nearest(key, valid)}")
+            if isinstance(values[key], int) and abs(values[key]) > LARGEST:
+                raise UserError(f"{path}: {section}.{key} = {str(values[key])[:40]}: too large; at most {LARGEST}")
         base[section] = base.get(section, {}) | values
     return base
 

@@ -159,6 +159,11 @@ def test_reward_direction_is_paired(change, status):
     assert ("rising" in check.why) == (change == 0.1)
 
 
+def test_a_reward_that_scores_nothing_has_no_direction():
+    check = judged(evidence(rewards_before=[], rewards_after=[]), "reward_direction")
+    assert check.status == "skip"
+
+
 def test_paired_t_against_a_known_value():
     # differences -1, -2, -3: mean -2, sd 1, t = -3.4641, df 2, two-sided p = 0.0742
     check = judged(evidence(rewards_before=[1.0, 2.0, 3.0], rewards_after=[0.0, 0.0, 0.0]), "reward_direction")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from rlforge_cli import __main__
 from rlforge_cli.__main__ import COMMANDS, app, register
 
 ROOT = Path(__file__).parent.parent
@@ -75,6 +76,7 @@ def test_wrong_words_end_with_two_and_say_what_is_wrong(words, code, message):
         ("task=gms8k", "gsm8k"),
         ("engine=vllm", "rollout.engine"),
         ("device=cuda:7", "no such CUDA device"),
+        ("device=xpu", "no such device"),
     ],
 )
 def test_what_cannot_run_leaves_no_run_behind(setting, message):
@@ -83,6 +85,20 @@ def test_what_cannot_run_leaves_no_run_behind(setting, message):
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[x] . DefaultCPUAllocator: can't allocate memory: 9 bytes\nmore")]
+)
+def test_lack_of_memory_is_one_line(error, monkeypatch, capsys):
+    monkeypatch.setattr(__main__, "app", lambda **_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(__main__, "register", lambda: None)
+    with pytest.raises(SystemExit, match="1"):
+        __main__.main()
+    said = capsys.readouterr().err
+    assert said.startswith("rlforge: out of memory: ")
+    assert "train.micro_batch_size" in said
+    assert said.count("\n") == 1
 
 
 def test_an_own_error_is_one_line():

@@ -10,6 +10,7 @@ from toys import ToyTokenizer, toy_policy
 
 from rlforge_cli import settings
 from rlforge_cli.config import Config
+from rlforge_cli.engines import hf
 from rlforge_cli.engines.hf import HFEngine, unsupported_reason
 from rlforge_cli.engines.sampling import filtered_logits, sample
 from rlforge_cli.engines.vllm_library import installed
@@ -368,3 +369,16 @@ def test_models_that_the_engine_would_decode_wrongly_are_named():
     assert "window" in (unsupported_reason(MistralConfig(sliding_window=64)) or "")
     gemma = unsupported_reason(Gemma2Config()) or ""
     assert "window" in gemma or "softcapping" in gemma
+
+
+def test_completions_too_long_for_the_packed_step_are_the_same(monkeypatch):
+    policy = load_policy(settings.load("tiny-arith").model)
+    prompts = [policy.tokenizer(text)["input_ids"] for text in ("12+3=?", "7*8=?")]
+    params = SamplingParams(max_tokens=24)
+    engine = HFEngine(policy)
+    packed = engine.generate(prompts, n=4, params=params, seed=5)
+    assert engine.packs
+    monkeypatch.setattr(hf, "PACKED_SLOTS", 20)
+    plain = engine.generate(prompts, n=4, params=params, seed=5)
+    assert not engine.packs
+    assert [[c.completion_ids for c in group] for group in plain] == [[c.completion_ids for c in g] for g in packed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -232,6 +233,13 @@ def test_a_model_of_too_few_positions_for_vllm_is_refused_before_the_engine_star
         run, plan = begin("rollout.engine=vllm", "max_prompt_tokens=32", *sets)
         with pytest.raises(UserError, match=named + r".* and a prompt of \d+ tokens are over the \d+ positions"):
             lifecycle.execute(run, plan.config, quiet=True)
+
+
+def test_too_few_positions_for_the_own_engine_are_said(capsys):
+    run, plan = begin("steps=1", "max_tokens=600", "eval.max_tokens=8", "eval.problems=2")
+    lifecycle.execute(run, plan.config, quiet=True)
+    said = capsys.readouterr().err
+    assert re.search(r"note: rollout.max_tokens = 600 and a prompt of \d+ tokens are over the 512 positions", said)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,7 @@ def test_every_allowed_length_penalty_ranks_right_above_wrong(
         (RewardConfig(length_coef=-0.1), "positive number"),
         (RewardConfig(length_coef=math.nan), "finite"),
         (RewardConfig(correctness=math.inf), "finite"),
+        (RewardConfig(correctness=1e308), r"reward.correctness = 1e\+308: use a finite number, at most 1e\+30"),
         (RewardConfig(truncation=0.5), "would pay for running too long"),
         (RewardConfig(length_coef=0.4, length_threshold=512), "0 to 511 tokens"),
     ],
@@ -187,6 +188,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "def nan(completions, problems): return [float('nan') for _ in completions]\n"
         "def raises(completions, problems):\n"
         "    return 1 / 0\n"
+        "def huge(completions, problems): return [-1e308 for _ in completions]\n"
+        "def vast(completions, problems): return [10**400 for _ in completions]\n"
         "def format(completions, problems): return [0.0 for _ in completions]\n"
         "print('imported')\n"
         "def talks(completions, problems):\n"
@@ -260,6 +263,8 @@ def test_two_functions_of_one_name_are_refused(module: Path) -> None:
         ("words", "returned 'good' for completion 0"),
         ("nothing", "returned a NoneType; return a list with one number a completion"),
         ("nan", "returned nan for completion 0"),
+        ("huge", r"returned -1e\+308 for completion 0; return a finite number \(at most 1e\+30 in size\)"),
+        ("vast", "returned 10+ for completion 0; return a finite number"),
         ("raises", "house_rewards.py:12: ZeroDivisionError: division by zero"),
     ],
 )

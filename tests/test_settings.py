@@ -105,6 +105,9 @@ def test_completions_set_the_prompts():
         (["sampling_cap=1"], "sampling_cap"),
         (["sampling_cap=1e400"], "too large"),
         (["lr=-1e999"], "too large"),
+        (["steps=1000000000"], "steps=1000000000: too large; at most 999999999"),
+        (["steps=" + "9" * 5000], "too large"),
+        (["oversample=1e9"], "rollout.oversample: expected `float` <= 100"),
         (["sampling_correction=token"], "token-mask"),
     ],
 )
@@ -192,6 +195,22 @@ def test_presets_that_extend_each_other_in_a_circle(names):
         Path(name).write_text(f'extends = "{parent}"\n')
     with pytest.raises(UserError, match="extends itself"):
         settings.load("a.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('extends = ["qwen3-8b-qlora"]', r"mine.toml: extends = \['qwen3-8b-qlora'\]: expected the name of one preset"),
+        ("extends = 3", "mine.toml: extends = 3: expected"),
+        ("[train]\nsteps = 99999999999999999999999", "mine.toml: train.steps = 9+: too large; at most 999999999"),
+        ("[train]\nseed = 1000000000", "mine.toml: train.seed = 1000000000: too large"),
+        ("a = " + "[" * 20_000, "mine.toml: not valid TOML here: .* nested too deeply"),
+    ],
+)
+def test_a_preset_file_is_held_to_what_set_is(text, message):
+    Path("mine.toml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        settings.load("mine.toml")
 
 
 def test_a_preset_file_extends_another():

@@ -49,6 +49,15 @@ def test_a_prompt_of_test_is_left_out_of_train():
     assert not held & test
 
 
+def test_problems_that_differ_in_white_space_alone_are_one():
+    write(Path("d/train.jsonl"), many(30))
+    write(Path("d/test.jsonl"), [{"prompt": f" what  is\n{i}? ", "answer": i} for i in range(25, 35)])
+    task = jsonl(Path("d"), validation=5)
+    train, held, test = ({" ".join(p.prompt.split()) for p in task.problems(split)} for split in SPLITS)
+    assert (len(train), len(held), len(test)) == (20, 5, 10)
+    assert not test & (train | held)
+
+
 def test_a_given_validation_file_is_used():
     write(Path("d/train.jsonl"), many(30))
     write(Path("d/test.jsonl"), many(10, start=100))
@@ -66,6 +75,10 @@ def test_a_given_validation_file_is_used():
         ({"prompt": "x"}, "a.jsonl:2: needs a non-empty 'answer'"),
         ({"prompt": "x", "answer": ""}, "a.jsonl:2: needs a non-empty 'answer'"),
         ({"prompt": " ", "answer": "1"}, "a.jsonl:2: needs a text 'prompt'"),
+        ("[" * 100_000, "a.jsonl:2: nested too deeply"),
+        ({"prompt": "a\ud800b", "answer": "1"}, r"a.jsonl:2: holds '\\ud800', half of a surrogate pair"),
+        ({"prompt": "x", "answer": "\udfff"}, r"a.jsonl:2: holds '\\udfff'"),
+        ({"prompt": "x", "answer": "1", "id": "\udc00"}, r"a.jsonl:2: holds '\\udc00'"),
         ({"prompt": "x", "answer": True}, "a.jsonl:2: needs a non-empty 'answer'"),
     ],
 )

@@ -213,6 +213,8 @@ def reward_direction(evidence: Evidence) -> Finding:
     before, after = evidence.probes.rewards_before, evidence.probes.rewards_after
     if before is None or after is None:
         return skip(evidence.missing)
+    if not before:
+        return skip("no problem got a reward before the steps and after them")
     changes = [b - a for a, b in zip(before, after, strict=True)]
     change = statistics.fmean(changes)
     spread = statistics.stdev(changes) if len(changes) > 1 else 0.0

@@ -28,6 +28,8 @@ SHRINK_AT = 0.9
 """Ended rows are dropped once the running ones are at most this share of the batch: dropping copies the cache."""
 SMALL_MODEL = 5_000_000
 """Below this many parameters decoding on a CPU runs on one thread: two only wait for each other."""
+PACKED_SLOTS = 4096
+"""The packed step's table of positions is this long squared at most (64 MiB)."""
 ROOM = 64
 """Captured graphs are made anew for a larger cache, so it is a multiple of this many slots."""
 CUDA_CHECK_EVERY = 16
@@ -146,6 +148,8 @@ class HFEngine:
         rows, slots = total, longest + limit
         if self.graphed:
             rows, slots = next((size for size in ROWS if size >= total), total), -(-slots // ROOM) * ROOM
+        if self.packs and slots > PACKED_SLOTS:
+            self.packs, self.packed, self.cache = False, [], DecodeCache()
         if self.cache.reserve(rows=rows, slots=slots):
             if self.lean:
                 table = rotary_table(self.policy.backbone, slots=self.cache.slots)

@@ -76,6 +76,8 @@ def read_problems(path: Path, label: str, *, answer: Callable[[str], str] = str.
             gold = answer(gold)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
+        if half := next((c for c in f"{row.get('id')}{prompt}{gold}" if "\ud800" <= c <= "\udfff"), None):
+            raise UserError(f"{where}: holds {half!a}, half of a surrogate pair and no character; mend the text")
         key = str(row.get("id", f"{label}-{hashlib.blake2b(f'{prompt}|{gold}'.encode(), digest_size=6).hexdigest()}"))
         if "id" in row and key in problems:
             raise UserError(f"{where}: id {key!r} stands twice; ids name problems across runs, so each is unique")
@@ -100,6 +102,8 @@ def rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             row = json.loads(line)
         except ValueError as error:
             raise UserError(f"{path}:{number}: not valid JSON: {error}") from None
+        except RecursionError:
+            raise UserError(f"{path}:{number}: nested too deeply to be a problem") from None
         if not isinstance(row, dict):
             raise UserError(f"{path}:{number}: expected a JSON object with 'prompt' and 'answer'")
         yield number, row

@@ -9,6 +9,11 @@ from rlforge_cli.errors import UserError
 from rlforge_cli.tasks.base import Problem, Split
 
 
+def wording(problem: Problem) -> str:
+    """The prompt as a reader sees it: problems that differ in white space alone are one."""
+    return " ".join(problem.prompt.split())
+
+
 def rank(problem: Problem) -> str:
     """A fixed pseudo-random key of a problem's prompt: sorting by it is a shuffle that never changes."""
     return hashlib.blake2b(problem.prompt.encode(), digest_size=8).hexdigest()
@@ -24,11 +29,11 @@ def hold_out(
     Raises:
         UserError: a split would be empty.
     """
-    tested = {problem.prompt for problem in test}
-    pool = sorted((p for p in (given or train) if p.prompt not in tested), key=rank)
+    tested = {wording(problem) for problem in test}
+    pool = sorted((p for p in (given or train) if wording(p) not in tested), key=rank)
     held = unique(pool)[:validation]
-    taken = tested | {problem.prompt for problem in held}
-    rest = unique(problem for problem in train if problem.prompt not in taken)
+    taken = tested | {wording(problem) for problem in held}
+    rest = unique(problem for problem in train if wording(problem) not in taken)
     for name, problems in (("validation", held), ("train", rest), ("test", test)):
         if not problems:
             raise UserError(
@@ -42,5 +47,5 @@ def unique(problems: Iterable[Problem]) -> list[Problem]:
     """The first problem of every prompt, in order."""
     seen: dict[str, Problem] = {}
     for problem in problems:
-        seen.setdefault(problem.prompt, problem)
+        seen.setdefault(wording(problem), problem)
     return list(seen.values())
