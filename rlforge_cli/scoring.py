@@ -141,9 +141,9 @@ def score(
     )  # fmt: skip
     if over := over_positions(encoder, problems, most=params.max_tokens, model=policy.causal):
         if config.rollout.engine == "vllm":
-            raise UserError(f"--max-tokens {over}: lower it")
+            raise UserError(f"max_tokens = {over}: lower it (--max-tokens)")
         if ranks.first:
-            note(f"note: --max-tokens {over}: it has learned none beyond them")
+            note(f"note: max_tokens = {over}: it has learned none beyond them")
     longest = msgspec.structs.replace(config.eval, max_tokens=params.max_tokens)  # an engine makes room for that
     config_of_engine = msgspec.structs.replace(config, eval=longest)
     engine = ranks.together(lambda: make_engine(config_of_engine, policy), interruptible=False)

@@ -203,3 +203,35 @@ def test_one_summary_each_is_refused_but_by_the_simple_rule(tmp_path: Path) -> N
     simple = only_row(tmp_path, *names, rule="simple")
     assert (simple.verdict, simple.p) == ("worse", None)
     assert simple.delta_pp == pytest.approx(-4.0)
+
+
+@pytest.mark.parametrize("scope", ["checkpoint", "recipe"])
+def test_few_equal_answers_are_no_evidence_of_equal_recipes(tmp_path: Path, scope: str) -> None:
+    write_run(tmp_path, "run-01", [1, 0] * 5)
+    write_run(tmp_path, "run-02", [1, 0] * 5, config={"optimizer.lr": 2e-6})
+    row = only_row(tmp_path, "run-01", "run-02", scope=scope)
+    assert row.verdict == "inconclusive"
+    few = "the 90 % interval lies inside the margin, but too few problems differ for that to be sure"
+    assert (few in row.reasons) == (scope == "checkpoint")
+
+
+def test_a_recipe_is_not_better_where_its_checkpoints_do_not_differ(tmp_path: Path) -> None:
+    write_run(tmp_path, "run-01", [0] * 4)
+    write_run(tmp_path, "run-02", [1] * 4, config={"optimizer.lr": 2e-6})
+    row = only_row(tmp_path, "run-01", "run-02")
+    assert row.verdict == "inconclusive"
+    assert row.p == pytest.approx(0.125)  # McNemar's, of four exclusive wins
+    assert row.delta_ci95_pp[0] > 0
+    assert any("but the exact test does not (p = 0.1250)" in reason for reason in row.reasons)
+
+
+def test_what_is_detectable_is_said_of_two_checkpoints_whatever_the_seeds(tmp_path: Path) -> None:
+    a, b = paired(60, 100)
+    write_run(tmp_path, "run-01", a)
+    write_run(tmp_path, "run-03", b, config={"optimizer.lr": 2e-6})
+    one = only_row(tmp_path, "run-01", "run-03").detectable_pp
+    write_run(tmp_path, "run-02", a, seed=1)
+    write_run(tmp_path, "run-04", b, seed=1, config={"optimizer.lr": 2e-6})
+    two = only_row(tmp_path, "run-01", "run-03")
+    assert two.n_seeds == 2
+    assert two.detectable_pp == pytest.approx(one)

@@ -16,6 +16,7 @@ from rlforge_cli.__main__ import app, register
 from rlforge_cli.errors import UserError
 
 N = 1319
+NO_POSITIONS = SimpleNamespace(config=None)
 
 
 def rlforge(*words: object) -> str:
@@ -181,7 +182,8 @@ def evaluated(monkeypatch: pytest.MonkeyPatch, right: list[int], *words: object)
     engine = ScriptedEngine(script)
     monkeypatch.setattr("rlforge_cli.engines.choose.make_engine", lambda config, policy: engine)
     monkeypatch.setattr(
-        "rlforge_cli.model.load_policy", lambda config, path=None: SimpleNamespace(tokenizer=ToyTokenizer())
+        "rlforge_cli.model.load_policy",
+        lambda config, path=None: SimpleNamespace(tokenizer=ToyTokenizer(), causal=NO_POSITIONS),
     )
     monkeypatch.setattr("rlforge_cli.tasks.registry.load_task", lambda data: ToyTask(len(right)))
     found: dict[str, Any] = json.loads(rlforge("eval", "tiny-arith", *words, "--json"))

@@ -67,6 +67,11 @@ def test_a_single_item_has_no_standard_error() -> None:
         stats.clustered_se([[1, 0, 1]])
 
 
+def test_items_that_all_score_the_same_leave_room() -> None:
+    assert stats.clustered_interval(np.zeros((5, 4))) == stats.wilson(0, 5)
+    assert stats.clustered_interval(np.ones((5, 4))) == stats.wilson(5, 5)
+
+
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
     [(16, 3, 4, 0.607143), (10, 1, 5, 0.5), (8, 2, 4, 0.785714), (16, 3, 8, 0.9), (8, 0, 4, 0.0), (8, 1, 8, 1.0)],
@@ -148,6 +153,58 @@ def test_identical_vectors() -> None:
     assert same.p == 1
     low, high = same.interval(0.05)
     assert -0.002 < low <= 0 <= high < 0.002
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 50, 73])
+def test_few_items_that_agree_show_no_equivalence(n: int) -> None:
+    half = [1] * (n // 2) + [0] * (n - n // 2)
+    for right in (half, [1] * n, [0] * n):
+        table = stats.paired_table(right, right)
+        decision = stats.decide(table.interval(0.05), table.equivalence_interval(0.05), p=table.p, margin=0.04)
+        assert decision.verdict == "inconclusive"
+        prior = stats.SeedNoise(sd=0.0, df=math.inf)
+        for contrast in (
+            stats.paired_means(right, right),
+            stats.known_noise_contrast([right], [right], noise=prior),
+            stats.recipe_contrast([right] * 2, [right] * 2),
+        ):
+            room = 1 - 0.05 ** (1 / n)  # none of n: what a share this large leaves unseen once in twenty
+            low, high = contrast.equivalence_interval(0.05)
+            assert -low == high >= room - 1e-12
+            assert contrast.p == 1
+
+
+def test_many_items_that_agree_do() -> None:
+    same = [1] * 950 + [0] * 369
+    for contrast in (stats.paired_table(same, same), stats.paired_means(same, same)):
+        assert stats.equivalent(contrast.equivalence_interval(0.05), margin=0.004)
+
+
+@pytest.mark.parametrize(("n", "discordance"), [(75, 0.04), (100, 0.05), (150, 0.04), (200, 0.08)])
+def test_a_difference_as_large_as_the_margin_seldom_passes_as_none(n: int, discordance: float) -> None:
+    """By enumeration of all outcomes: with Newcombe's interval alone up to 15 % of them did."""
+    margin, found = 0.04, 0.0
+    shares = ((discordance - margin) / 2, (discordance + margin) / 2, 1 - discordance)
+
+    def log_chance(counts: tuple[int, ...]) -> float:
+        pairs = [(count, share) for count, share in zip(counts, shares, strict=True) if count]
+        if any(share <= 0 for _, share in pairs):
+            return -math.inf
+        return math.lgamma(n + 1) + sum(c * math.log(p) - math.lgamma(c + 1) for c, p in pairs)
+
+    for only_a in range(n + 1):
+        for only_b in range(n + 1 - only_a):
+            chance = math.exp(log_chance((only_a, only_b, n - only_a - only_b)))
+            if chance > 1e-6:
+                both = (n - only_a - only_b) // 2
+                table = stats.PairedTable(both=both, only_a=only_a, only_b=only_b, neither=n - only_a - only_b - both)
+                found += chance * stats.equivalent(table.equivalence_interval(0.05), margin=margin)
+    assert found <= 0.06
+
+
+def test_equal_differences_of_few_items_are_no_certainty() -> None:
+    assert stats.paired_means([0, 0], [1, 1]).p > 0.1
+    assert stats.recipe_contrast([[0, 0, 0]] * 2, [[1, 1, 1]] * 2).se > 0.3
 
 
 @settings(deadline=None)

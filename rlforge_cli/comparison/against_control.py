@@ -38,7 +38,7 @@ def compare(names: Sequence[str], *, options: Options) -> Comparison:
     control = arms[0]
     measured = [_against(control, arm, options, pooled) for arm in arms[1:]]
     errors = [grader_error(control, arm, options) for arm in arms[1:]]
-    adjusted = iter(holm([m.contrast.p for m in measured if isinstance(m, Measured)]))
+    adjusted = iter(holm([m.p for m in measured if isinstance(m, Measured)]))
     rows = [_row(control, inside[0], reasons=arm_reasons(control, inside[0]))]
     for arm, part, found, error in zip(arms[1:], inside[1:], measured, errors, strict=True):
         changes = _changes(control, arm, inside[0], part)

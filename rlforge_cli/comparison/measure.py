@@ -55,6 +55,13 @@ class Measured(msgspec.Struct, frozen=True):
     """Item part of the standard error (proportion), as far as it can be separated."""
     seed_source: str | None
     """Which seed noise was used; None at checkpoint scope."""
+    spread: float = 0.0
+    """Mean square difference of an item between one run of either arm: of single answers the discordant share."""
+
+    @property
+    def p(self) -> float:
+        """What two checkpoints do not show, two recipes cannot either: the larger p of both where there is one each."""
+        return max(self.contrast.p, self.table.p) if self.table is not None else self.contrast.p
 
 
 def pooled_noise(groups: Sequence[Sequence[float]], options: Options) -> PooledNoise:
@@ -84,11 +91,14 @@ def measure(control: Arm, arm: Arm, *, options: Options, pooled: PooledNoise) ->
     if len(first.ids) < 2:
         return Unpaired(reason="a single problem says nothing about others")
     a, b = matrix(control, first.ids), matrix(arm, first.ids)
+    spread = float((a**2).mean() + (b**2).mean() - 2 * (a.mean(axis=0) * b.mean(axis=0)).mean())
     single = len(a) == 1 and len(b) == 1
     table = paired_table(a[0] > 0, b[0] > 0) if single and first.samples == 1 and second.samples == 1 else None
     if options.scope == "checkpoint":
         contrast: Contrast = table or paired_means(a.mean(axis=0), b.mean(axis=0))
-        return Measured(contrast=contrast, table=table, p_of=mcnemar_exact, item_se=contrast.se, seed_source=None)
+        return Measured(
+            contrast=contrast, table=table, p_of=mcnemar_exact, item_se=contrast.se, seed_source=None, spread=spread
+        )
     if options.seed_sd is None and min(len(a), len(b)) > 1:
         parts = variance_parts(a, b)
         sds = f"{100 * a.mean(axis=1).std(ddof=1):.2f} and {100 * b.mean(axis=1).std(ddof=1):.2f} pp"
@@ -98,14 +108,15 @@ def measure(control: Arm, arm: Arm, *, options: Options, pooled: PooledNoise) ->
             p_of=None,
             item_se=parts.pure_item**0.5,
             seed_source=f"seed SD {sds}, measured on the {len(a)} and {len(b)} runs compared",
+            spread=spread,
         )
     noise = pooled.noise
     n = len(first.ids)
-    spread = noise.sd**2 * (1 / len(a) + 1 / len(b))
+    of_seeds = noise.sd**2 * (1 / len(a) + 1 / len(b))
 
     def p_of(only_a: int, only_b: int) -> float:
-        se = (spread + paired_se(only_a, only_b, n) ** 2) ** 0.5
-        return TContrast(delta=(only_b - only_a) / n, se=se, df=noise.df).p
+        se = (of_seeds + paired_se(only_a, only_b, n) ** 2) ** 0.5
+        return max(mcnemar_exact(only_a, only_b), TContrast(delta=(only_b - only_a) / n, se=se, df=noise.df).p)
 
     return Measured(
         contrast=known_noise_contrast(a, b, noise=noise),
@@ -113,6 +124,7 @@ def measure(control: Arm, arm: Arm, *, options: Options, pooled: PooledNoise) ->
         p_of=p_of,
         item_se=variance_parts(a, b).item ** 0.5,
         seed_source=f"seed SD {100 * noise.sd:.2f} pp ({pooled.source})",
+        spread=spread,
     )
 
 

@@ -81,9 +81,9 @@ def detectable(control: Arm, measured: Measured, options: Options) -> float | No
     Connor's formula solved for the effect. None where nothing differs: no spread is known then.
     """
     scores = control.named.scores
-    if scores is None or (spread := _spread(measured, len(scores.ids))) <= 0:
+    if scores is None or measured.spread < 1e-12:  # rounding leaves a hair of it
         return None
-    return 100 * detectable_effect(len(scores.ids), min(1.0, spread), power=POWER, alpha=options.alpha)
+    return 100 * detectable_effect(len(scores.ids), min(1.0, measured.spread), power=POWER, alpha=options.alpha)
 
 
 def _spread(measured: Measured, n_items: int) -> float:

@@ -16,7 +16,7 @@ from rlforge_cli.comparison.mechanism import GAUGES, Mechanism
 from rlforge_cli.comparison.options import Options
 from rlforge_cli.comparison.samples import Scores
 from rlforge_cli.comparison.tipping import Tipping
-from rlforge_cli.stats import Decision
+from rlforge_cli.stats import Decision, equivalent
 
 SEED_NOISE_POINTS = 3.0
 """How far three seeds of one configuration ranged in the reference experiment."""
@@ -100,11 +100,14 @@ def verdict_reasons(
     if options.rule == "simple":
         return reasons + below_seed_noise(100 * measured.contrast.delta)
     if decision.verdict not in ("better", "worse") and (low > 0 or high < 0):
-        if p_adjusted >= options.alpha > measured.contrast.p:
-            adjusted = f"p = {measured.contrast.p:.4f} is {p_adjusted:.4f} once adjusted for the number of runs"
+        if p_adjusted >= options.alpha > measured.p:
+            adjusted = f"p = {measured.p:.4f} is {p_adjusted:.4f} once adjusted for the number of runs"
             reasons.append(f"the interval leaves out 0, but {adjusted}")
         elif p_adjusted >= options.alpha:
-            reasons.append(f"the interval leaves out 0, but the exact test does not (p = {measured.contrast.p:.4f})")
+            reasons.append(f"the interval leaves out 0, but the exact test does not (p = {measured.p:.4f})")
+    inside = equivalent(measured.contrast.interval(2 * options.alpha), margin=(options.margin - grader_error) / 100)
+    if decision.verdict == "inconclusive" and inside:
+        reasons.append("the 90 % interval lies inside the margin, but too few problems differ for that to be sure")
     if decision.below_margin:
         reasons.append(f"a real difference, shown to be smaller than {options.margin:g} pp")
     unmeasured = options.scope == "recipe" and not pooled.measured and min(len(control.entries), len(arm.entries)) == 1

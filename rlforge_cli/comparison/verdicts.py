@@ -42,7 +42,7 @@ def verdict_of(
     contrast = found.contrast
     statistical = decide(
         points(contrast.interval(options.alpha)),
-        points(contrast.interval(2 * options.alpha)),
+        points(contrast.equivalence_interval(options.alpha)),
         p=p_adjusted,
         margin=options.margin,
         alpha=options.alpha,
@@ -71,7 +71,7 @@ def verdict_of(
         "delta_ci95_pp": points(contrast.interval(0.05)),
         "delta_ci90_pp": points(contrast.interval(0.10)),
         "discordant": (found.table.only_a, found.table.only_b) if found.table is not None else None,
-        "p": contrast.p,
+        "p": found.p,
         "p_adjusted": p_adjusted,
         "verdict": decision.verdict,
         "below_margin": decision.below_margin,

@@ -49,10 +49,15 @@ def clustered_se(matrix: ArrayLike) -> float:
 
 
 def clustered_interval(matrix: ArrayLike, alpha: float = 0.05) -> Interval:
-    """t-interval of a mean score over items [items, samples], cut to 0..1."""
+    """t-interval of a mean score over items [items, samples], cut to 0..1.
+
+    Where all items score the same their spread is not known to be none: Wilson's, each item as one answer.
+    """
     values = np.asarray(matrix, dtype=float)
-    half = t_quantile(1 - alpha / 2, len(values) - 1) * clustered_se(values)
-    mean = float(values.mean())
+    se, mean = clustered_se(values), float(values.mean())
+    if se == 0:
+        return wilson(mean * len(values), len(values), alpha)
+    half = t_quantile(1 - alpha / 2, len(values) - 1) * se
     return max(0.0, mean - half), min(1.0, mean + half)
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlforge_cli.stats.contrast import TContrast
+from rlforge_cli.stats.contrast import TContrast, item_variance
 
 PRIOR_SD = 0.0153
 """Seed SD of test accuracy before any is measured: three seeds of the reference experiment ranged over 2-3 points."""
@@ -84,7 +84,7 @@ def variance_parts(a: ArrayLike, b: ArrayLike) -> VarianceParts:
     n = first.shape[1]
     seed_parts = [float(arm.mean(axis=1).var(ddof=1)) / len(arm) if len(arm) > 1 else 0.0 for arm in (first, second)]
     residual = sum(_residual_mean_square(arm) / (n * len(arm)) for arm in (first, second) if len(arm) > 1)
-    item = float((second.mean(axis=0) - first.mean(axis=0)).var(ddof=1)) / n
+    item = item_variance(second.mean(axis=0) - first.mean(axis=0))
     return VarianceParts(seed_a=seed_parts[0], seed_b=seed_parts[1], item=item, residual=residual)
 
 
