@@ -5,6 +5,7 @@ Text that comes from a model, a file or a user is never read as markup, and noth
 
 from __future__ import annotations
 
+import codecs
 import io
 import math
 import os
@@ -21,6 +22,31 @@ MESSAGE_LENGTH = 1500
 """Of an error's line; a longer one repeats a text that somebody gave."""
 PIPE_WIDTH = 100_000
 """A table takes the width of its content, so in a pipe the console only has to be wider than any row."""
+SIGNS = {
+    "Δ": "diff",
+    "±": "+/-",
+    "→": "->",
+    "·": "-",
+    "×": "x",
+    "α": "alpha",
+    "━": "-",
+    "┿": "+",
+    "●": "o",
+    "│": "|",
+    "┊": ":",
+    "◀": "<",
+    "▶": ">",
+}
+"""What rlforge itself writes beyond ASCII, and how it is spelled in an encoding that lacks it."""
+
+
+def spelled(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks: one of :data:`SIGNS` in ASCII, anything else as a question mark."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(SIGNS.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("rlforge", spelled)
 
 
 def make_console(stream: TextIO) -> Console:
@@ -28,7 +54,7 @@ def make_console(stream: TextIO) -> Console:
     from rich.console import Console
 
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="replace")  # a cp1252 pipe loses a glyph, never the command
+        stream.reconfigure(errors="rlforge")  # a cp1252 pipe loses a glyph, never the command
     common: dict[str, Any] = {"file": stream, "markup": False, "emoji": False, "highlight": False, "soft_wrap": False}
     if stream.isatty():
         # rich assumes 80 columns on a dumb terminal whatever COLUMNS says

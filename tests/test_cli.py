@@ -108,6 +108,18 @@ def test_an_own_error_is_one_line():
     assert "2, 3, 4, 6, 8, 12, 24" in done.stderr
 
 
+def test_every_command_takes_json():
+    if not app.registered_commands:
+        register()
+    for name, command in get_command(app).commands.items():
+        assert "--json" in [option for parameter in command.params for option in parameter.opts], name
+
+
+def test_stopping_at_a_file_is_json_too():
+    copied = json.loads(rlforge("rounds", "three-rounds", "--copy", "study.toml", "--json").stdout)
+    assert copied == {"study": "three-rounds", "copied": "study.toml"}
+
+
 def test_starting_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['rlforge', '--help']\n"
@@ -201,5 +213,6 @@ def test_the_life_of_a_run_by_commands():
     assert rlforge("rm", "run-01", "--checkpoints", "--yes").returncode == 0
     assert Path("runs/run-01/final").is_dir()
     assert not Path("runs/run-01/checkpoints").exists()
-    assert rlforge("rm", "run-01", "--yes").returncode == 0
+    removed = json.loads(rlforge("rm", "run-01", "--yes", "--json").stdout)
+    assert (removed["run"], removed["removed"]) == ("run-01", "runs/run-01")
     assert not Path("runs/run-01").exists()

@@ -228,6 +228,18 @@ def test_seeds_needed_with_the_command(tmp_path: Path, seed_sd: float, count: in
     assert row.needed["command"] == f"rlforge seeds run-02 --n {count} --control run-01 --runs-dir {tmp_path}"
 
 
+def test_the_next_seeds_are_those_of_the_run_that_a_fresh_one_confirms(tmp_path: Path) -> None:
+    a, b = paired(22, 63)
+    write_run(tmp_path, "run-01", a)
+    write_run(tmp_path, "run-02", b, config={"optimizer.lr": 2e-6}, seed=1, info={"seed_of": "run-09"})
+    for command in ("rlforge seeds run-02 --n 4 ", "rlforge seeds run-09 --n 4 "):
+        row = only_row(tmp_path, "run-01", "run-02", seed_sd=1.5)
+        assert row.needed is not None
+        assert row.needed["command"].startswith(command)
+        if "run-02" in command:  # it is not there yet
+            write_run(tmp_path, "run-09", None, config={"optimizer.lr": 2e-6})
+
+
 def test_no_number_of_seeds(tmp_path: Path) -> None:
     a, b = paired(250, 262)
     write_run(tmp_path, "run-01", a)

@@ -27,6 +27,12 @@ def test_model_text_is_shown_verbatim(text):
     assert text in shown(CELLS, width=120)
 
 
+def test_own_signs_are_spelled_where_an_encoding_lacks_them():
+    text = shown(["group_size 8→16 ± 0.3", "漢"], encoding="ascii")
+    assert "group_size 8->16 +/- 0.3" in text
+    assert "?" in text
+
+
 def test_control_characters_and_escapes_are_made_visible():
     text = shown(["\x1b[31mred\x1b[0m", "a\u202eb", "tab\there", "line\nbreak"])
     assert "\x1b" not in text

@@ -38,7 +38,10 @@ def audit(
     work = audit.begin(found, n=n, seed=seed, evaluation=evaluation)
     if export is not None:
         audit.export(work, export, prompts_of(found, evaluation))
-        output.note(f"wrote {export}: set each right to true or false, then --answers {export}")
+        if as_json:
+            output.print_json({"run": found.id, "exported": str(export)})
+        else:
+            output.note(f"wrote {export}: set each right to true or false, then --answers {export}")
         return
     if answers is not None:
         left_out = audit.take_answers(work, answers)

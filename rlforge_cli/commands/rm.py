@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rlforge_cli.commands.common import RunsDir, runs_folder
+from rlforge_cli.commands.common import Json, RunsDir, runs_folder
 
 
 def rm(
@@ -14,6 +14,7 @@ def rm(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Remove weights only; keep results.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     runs_dir: RunsDir = None,
+    as_json: Json = False,
 ) -> None:
     """Remove a run, or only its checkpoints (best/ and final/ stay, so that it can still be scored)."""
     import shutil
@@ -34,4 +35,7 @@ def rm(
     if not agreed:
         raise typer.Exit(1)
     shutil.rmtree(target, ignore_errors=checkpoints)
-    output.note(f"removed {target}")
+    if as_json:
+        output.print_json({"run": found.id, "removed": str(target), "bytes": size})
+    else:
+        output.note(f"removed {target}")

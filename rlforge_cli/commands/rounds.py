@@ -32,7 +32,10 @@ def rounds(
 
     if copy is not None:
         study.copy_study(file, copy)
-        output.note(f"wrote {copy}")
+        if as_json:
+            output.print_json({"study": file, "copied": str(copy)})
+        else:
+            output.note(f"wrote {copy}")
         return
     folder = runs_folder(runs_dir)
     loaded = study.load_study(file, preset=preset, sets=sets or [])

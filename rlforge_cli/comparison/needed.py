@@ -97,7 +97,10 @@ def _seeds_command(control: Arm, arm: Arm, seeds: int, options: Options) -> str 
     heads = (control.named.head, arm.named.head)
     if any(head.run is None for head in heads):
         return None
-    command = ["rlforge", "seeds", heads[1].name, "--n", str(seeds), "--control", heads[0].name]
+    # a fresh seed confirms the run that it is a seed of, and counts for it
+    source = str(heads[1].info.get("seed_of"))
+    chosen = source if (options.runs_dir / source / "run.json").is_file() else heads[1].name
+    command = ["rlforge", "seeds", chosen, "--n", str(seeds), "--control", heads[0].name]
     if str(options.runs_dir) != "runs":
         command += ["--runs-dir", str(options.runs_dir)]
     return shlex.join(command)

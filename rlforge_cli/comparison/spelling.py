@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-SIGNS = {
-    "Δ": "diff",
-    "±": "+/-",
-    "→": "->",
-    "·": "-",
-    "×": "x",
-    "α": "alpha",
-    "━": "-",
-    "┿": "+",
-    "●": "o",
-    "│": "|",
-    "┊": ":",
-    "◀": "<",
-    "▶": ">",
-}
+from rlforge_cli.output import SIGNS
+
 Speller = Callable[[str], str]
 
 
