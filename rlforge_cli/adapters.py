@@ -64,7 +64,7 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: i
         with readable(f"{saved}: the adapter cannot be loaded"):
             adapted = PeftModel.from_pretrained(model, saved, is_trainable=True)
             load_adapter(adapted, saved)
-        return adapted
+        return in_order(adapted)
     tied = {"lm_head", "embed_tokens"} & set(config.lora_targets)
     if tied and getattr(model.config, "tie_word_embeddings", False):
         raise UserError(
@@ -83,7 +83,15 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: i
     )  # fmt: skip
     with torch.random.fork_rng():  # peft draws A on the device, from torch's global generators
         torch.manual_seed(derive(seed, "adapter"))
-        return get_peft_model(model, lora)
+        return in_order(get_peft_model(model, lora))
+
+
+def in_order(model: Any) -> Any:
+    """The names of its targets in one order: peft keeps a set, which each process would save in an order of its own."""
+    for lora in model.peft_config.values():
+        if not isinstance(lora.target_modules, str):  # a pattern
+            lora.target_modules = sorted(lora.target_modules)
+    return model
 
 
 def load_adapter(model: Any, folder: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,16 @@ def test_adapters_on_tied_ends_and_unknown_modules_are_refused():
         adapted(lora_targets=("q_porj",))
     with pytest.raises(UserError, match=r"lora_targets is empty.*'q_proj'"):
         adapted(lora_targets=())
+
+
+def test_a_saved_adapter_names_its_targets_in_one_order(tmp_path):
+    config = ModelConfig(adaptation="lora", lora_rank=2)
+    policy = load_policy(config)
+    for folder in (tmp_path / "new", tmp_path / "again"):
+        policy.save(folder)
+        saved = json.loads((folder / "adapter_config.json").read_text())["target_modules"]
+        assert saved == sorted(config.lora_targets)
+        policy = load_policy(config, path=str(folder))
 
 
 def test_a_folder_that_is_no_model(tmp_path):
