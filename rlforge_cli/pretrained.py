@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rlforge_cli.errors import UserError, first_line
+from rlforge_cli.errors import UserError, first_line, memory_lack
 from rlforge_cli.hub import settle_offline
 
 EMBEDDED = "tiny-arith"
@@ -46,11 +46,11 @@ def readable(what: str, *, way_out: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
     except UserError as error:
         raise UserError(f"{error}{way_out}") from None
     except Exception as error:
+        if memory_lack(error):
+            raise
         kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
         raise UserError(f"{what}: {kind}{first_line(error)}{way_out}") from None
 
@@ -61,15 +61,14 @@ def load_pretrained(loader: Any, source: str, **kwargs: Any) -> Any:
         with readable(f"{source}: cannot be loaded as a model folder"):
             return loader.from_pretrained(source, **kwargs)
     settle_offline()
-    try:
-        return loader.from_pretrained(source, **kwargs)
-    except OSError:
-        raise UserError(
-            f"model {source!r}: not in the local cache and the hub could not be reached; download it where "
-            "there is a network and give its folder: --set model.path=FOLDER"
-        ) from None
-    except ValueError as error:
-        raise UserError(f"{source}: cannot be loaded as a causal language model: {first_line(error)}") from None
+    with readable(f"{source}: cannot be loaded as a causal language model"):
+        try:
+            return loader.from_pretrained(source, **kwargs)
+        except OSError:
+            raise UserError(
+                f"model {source!r}: not in the local cache and the hub could not be reached; download it where "
+                "there is a network and give its folder: --set model.path=FOLDER"
+            ) from None
 
 
 def load_model(source: str, **kwargs: Any) -> Any:

@@ -129,6 +129,9 @@ def test_a_device_that_is_not_there(name):
         resolve_device(name)
 
 
-def test_lack_of_memory_is_not_the_files_fault():
-    with pytest.raises(MemoryError), readable("a folder"):
-        raise MemoryError
+@pytest.mark.parametrize(
+    "error", [MemoryError("none left"), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_lack_of_memory_is_not_the_files_fault(error):
+    with pytest.raises(type(error), match=str(error)), readable("a folder"):
+        raise error
