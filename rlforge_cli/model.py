@@ -18,7 +18,7 @@ from rlforge_cli.grpo.batch import Batch
 from rlforge_cli.grpo.logprobs import logprobs_and_entropy
 from rlforge_cli.output import note
 from rlforge_cli.packed_attention import enable_packing, packed_hidden
-from rlforge_cli.pretrained import load_model, load_tokenizer, model_source, quiet_transformers
+from rlforge_cli.pretrained import base_of, load_model, load_tokenizer, model_source, quiet_transformers
 from rlforge_cli.triton_support import triton_lacks
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def load_policy(config: ModelConfig, *, path: str | None = None, seed: int = 0) 
         if lacking := triton_lacks():
             note(f"Triton cannot make kernels without {lacking}: slower ones are used")
     adapter = Path(source) / "adapter_config.json"
-    base_source = model_source(config.path) if adapter.is_file() else source
+    base_source = base_of(model_source(config.path)) if adapter.is_file() else source
     kwargs: dict[str, Any] = {"dtype": getattr(torch, config.dtype), "attn_implementation": "sdpa"}
     if config.adaptation == "qlora":
         kwargs |= {"quantization_config": four_bit_config(), "device_map": {"": device}}

@@ -7,6 +7,7 @@ a bad score. So what was loaded is looked at before it is used.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,22 @@ def model_source(path: str) -> str:
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise UserError(f"{path}: no such model folder; give a folder, a hub name (owner/model), or {EMBEDDED!r}")
     return path
+
+
+def base_of(source: str) -> str:
+    """The model that an adapter's folder names as its base; ``source`` itself where it is no adapter.
+
+    Raises:
+        UserError: it names none, or one that cannot be had.
+    """
+    described = Path(source) / "adapter_config.json"
+    if not described.is_file():
+        return source
+    with readable(f"{described}: cannot be read"):
+        name = json.loads(described.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    if not name or not isinstance(name, str):
+        raise UserError(f"{described}: names no base model (base_model_name_or_path)")
+    return model_source(name)
 
 
 @contextlib.contextmanager

@@ -213,6 +213,10 @@ def test_the_life_of_a_run_by_commands():
     assert rlforge("rm", "run-01", "--checkpoints", "--yes").returncode == 0
     assert Path("runs/run-01/final").is_dir()
     assert not Path("runs/run-01/checkpoints").exists()
+    Path("runs/link").symlink_to(Path("runs/run-01").resolve())
+    assert rlforge("rm", "runs/link", "--yes").returncode == 0
+    assert not Path("runs/link").is_symlink()
+    assert Path("runs/run-01/final").is_dir()
     removed = json.loads(rlforge("rm", "run-01", "--yes", "--json").stdout)
     assert (removed["run"], removed["removed"]) == ("run-01", "runs/run-01")
     assert not Path("runs/run-01").exists()

@@ -211,18 +211,30 @@ def test_few_equal_answers_are_no_evidence_of_equal_recipes(tmp_path: Path, scop
     write_run(tmp_path, "run-02", [1, 0] * 5, config={"optimizer.lr": 2e-6})
     row = only_row(tmp_path, "run-01", "run-02", scope=scope)
     assert row.verdict == "inconclusive"
-    few = "the 90 % interval lies inside the margin, but too few problems differ for that to be sure"
-    assert (few in row.reasons) == (scope == "checkpoint")
+    assert row.delta_ci90_pp[1] > 25
+    wide = only_row(tmp_path, "run-01", "run-02", scope=scope, margin=60)
+    assert wide.verdict == "no_material_difference"
+    assert wide.delta_ci95_pp[1] <= 100
+
+
+def test_a_narrow_interval_of_few_differing_problems_is_not_enough(tmp_path: Path) -> None:
+    both, neither = [1] * 55, [0] * 54
+    write_run(tmp_path, "run-01", [*both, 0, *neither])
+    write_run(tmp_path, "run-02", [*both, 1, *neither], config={"optimizer.lr": 2e-6})
+    row = only_row(tmp_path, "run-01", "run-02", scope="checkpoint")
+    assert row.delta_ci90_pp[1] < 4
+    assert row.verdict == "inconclusive"
+    assert any("lies inside the margin, but too few problems differ" in reason for reason in row.reasons)
 
 
 def test_a_recipe_is_not_better_where_its_checkpoints_do_not_differ(tmp_path: Path) -> None:
-    write_run(tmp_path, "run-01", [0] * 4)
-    write_run(tmp_path, "run-02", [1] * 4, config={"optimizer.lr": 2e-6})
+    write_run(tmp_path, "run-01", [0] * 5)
+    write_run(tmp_path, "run-02", [1] * 5, config={"optimizer.lr": 2e-6})
     row = only_row(tmp_path, "run-01", "run-02")
     assert row.verdict == "inconclusive"
-    assert row.p == pytest.approx(0.125)  # McNemar's, of four exclusive wins
+    assert row.p == pytest.approx(0.0625)  # McNemar's, of five exclusive wins
     assert row.delta_ci95_pp[0] > 0
-    assert any("but the exact test does not (p = 0.1250)" in reason for reason in row.reasons)
+    assert any("but the exact test does not (p = 0.0625)" in reason for reason in row.reasons)
 
 
 def test_what_is_detectable_is_said_of_two_checkpoints_whatever_the_seeds(tmp_path: Path) -> None:

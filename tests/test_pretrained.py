@@ -99,6 +99,23 @@ def test_a_damaged_adapter_is_refused(change, message, tmp_path):
         policy.load_weights(tmp_path)
 
 
+def test_an_adapter_folder_is_a_model_on_the_base_that_it_names(tmp_path):
+    policy, _ = with_adapter_in(tmp_path)
+    with torch.no_grad():
+        for name, weight in policy.trainable().items():
+            weight.add_(0.05 if "lora_B" in name else 0.0)
+    policy.save(tmp_path)
+    ids = torch.tensor([[1, 2, 3, 4]])
+    wanted = policy.model(ids).logits
+    again = load_policy(ModelConfig(path=str(tmp_path)))
+    assert len(again.model.peft_config) == 1
+    assert torch.equal(again.model(ids).logits, wanted)
+    assert (wanted - load_policy(ModelConfig()).model(ids).logits).abs().max() > 0.01
+    with_key("adapter_config.json", "base_model_name_or_path", None)(tmp_path)
+    with pytest.raises(UserError, match=r"adapter_config\.json: names no base model"):
+        load_policy(ModelConfig(path=str(tmp_path)))
+
+
 def test_an_adapter_file_cut_short_is_refused(tmp_path):
     _, file = with_adapter_in(tmp_path)
     file.write_bytes(file.read_bytes()[:1000])
@@ -130,7 +147,12 @@ def test_a_device_that_is_not_there(name):
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError("none left"), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    "error",
+    [
+        MemoryError("none left"),
+        torch.OutOfMemoryError("CUDA"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
 )
 def test_lack_of_memory_is_not_the_files_fault(error):
     with pytest.raises(type(error), match=str(error)), readable("a folder"):

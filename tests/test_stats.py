@@ -152,7 +152,7 @@ def test_identical_vectors() -> None:
     same = stats.paired_table([1] * 950 + [0] * 369, [1] * 950 + [0] * 369)
     assert same.p == 1
     low, high = same.interval(0.05)
-    assert -0.002 < low <= 0 <= high < 0.002
+    assert -low == high == pytest.approx(1 - 0.025 ** (1 / 1319))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10, 50, 73])
@@ -176,6 +176,7 @@ def test_few_items_that_agree_show_no_equivalence(n: int) -> None:
 
 def test_many_items_that_agree_do() -> None:
     same = [1] * 950 + [0] * 369
+    assert stats.paired_table([1, 0] * 5, [1, 0] * 5).interval(0.05) == pytest.approx((-0.3085, 0.3085), abs=1e-4)
     for contrast in (stats.paired_table(same, same), stats.paired_means(same, same)):
         assert stats.equivalent(contrast.equivalence_interval(0.05), margin=0.004)
 
@@ -200,6 +201,25 @@ def test_a_difference_as_large_as_the_margin_seldom_passes_as_none(n: int, disco
                 table = stats.PairedTable(both=both, only_a=only_a, only_b=only_b, neither=n - only_a - only_b - both)
                 found += chance * stats.equivalent(table.equivalence_interval(0.05), margin=margin)
     assert found <= 0.06
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_a_recipe_is_never_surer_than_its_checkpoints(n: int) -> None:
+    a, b = np.zeros(n), np.ones(n)
+    checkpoints = stats.paired_means(a, b)
+    for noise in (stats.SeedNoise(sd=0.0153, df=math.inf), stats.SeedNoise(sd=0.0153, df=8)):
+        assert stats.known_noise_contrast([a], [b], noise=noise).p > 0.05
+        assert stats.known_noise_contrast([a], [b], noise=noise).p == pytest.approx(checkpoints.p, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [3, 5, 8, 20])
+def test_few_items_of_several_samples_seldom_differ_by_chance(n: int) -> None:
+    rng = np.random.default_rng(0)
+    noise = stats.SeedNoise(sd=0.0153, df=math.inf)
+    ability = rng.beta(0.2, 0.2, size=(2000, n))
+    pairs = [(rng.binomial(4, p) / 4, rng.binomial(4, p) / 4) for p in ability]
+    found = [stats.known_noise_contrast([a], [b], noise=noise).p < 0.05 for a, b in pairs]
+    assert np.mean(found) <= 0.06
 
 
 def test_equal_differences_of_few_items_are_no_certainty() -> None:

@@ -20,7 +20,7 @@ def rm(
     import shutil
 
     from rlforge_cli import output
-    from rlforge_cli.errors import UserError
+    from rlforge_cli.errors import RunFailed, UserError
     from rlforge_cli.run_dir import RunDir
 
     found = RunDir.find(run, runs_folder(runs_dir))
@@ -34,7 +34,13 @@ def rm(
         raise UserError("rm asks before it removes, and there was no answer: add --yes") from None
     if not agreed:
         raise typer.Exit(1)
-    shutil.rmtree(target, ignore_errors=checkpoints)
+    try:
+        if target.is_symlink():  # what it leads to is another's
+            target.unlink()
+        else:
+            shutil.rmtree(target, ignore_errors=checkpoints)
+    except OSError as error:
+        raise RunFailed(f"{error.filename or target}: could not be removed: {error.strerror or error}") from None
     if as_json:
         output.print_json({"run": found.id, "removed": str(target), "bytes": size})
     else:

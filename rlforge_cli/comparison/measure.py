@@ -16,7 +16,6 @@ from rlforge_cli.stats import (
     Contrast,
     PairedTable,
     SeedNoise,
-    TContrast,
     known_noise_contrast,
     mcnemar_exact,
     paired_means,
@@ -26,6 +25,7 @@ from rlforge_cli.stats import (
     recipe_contrast,
     variance_parts,
     welch_contrast,
+    with_known_noise,
 )
 
 
@@ -112,11 +112,11 @@ def measure(control: Arm, arm: Arm, *, options: Options, pooled: PooledNoise) ->
         )
     noise = pooled.noise
     n = len(first.ids)
-    of_seeds = noise.sd**2 * (1 / len(a) + 1 / len(b))
 
     def p_of(only_a: int, only_b: int) -> float:
-        se = (of_seeds + paired_se(only_a, only_b, n) ** 2) ** 0.5
-        return max(mcnemar_exact(only_a, only_b), TContrast(delta=(only_b - only_a) / n, se=se, df=noise.df).p)
+        item = paired_se(only_a, only_b, n) ** 2
+        found = with_known_noise((only_b - only_a) / n, item, n=n, seeds=(len(a), len(b)), noise=noise)
+        return max(mcnemar_exact(only_a, only_b), found.p)
 
     return Measured(
         contrast=known_noise_contrast(a, b, noise=noise),

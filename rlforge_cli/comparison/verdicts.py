@@ -15,7 +15,8 @@ from rlforge_cli.stats import Decision, Interval, TContrast, decide, simple_rule
 
 
 def points(interval: Interval) -> Interval:
-    return 100 * interval[0], 100 * interval[1]
+    """In points; no difference is beyond 100."""
+    return max(-100.0, 100 * interval[0]), min(100.0, 100 * interval[1])
 
 
 def unpaired_verdict(control: Arm, arm: Arm, found: Unpaired, options: Options) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from rlforge_cli.stats.recipe import (
     sd_factors,
     variance_parts,
     welch_contrast,
+    with_known_noise,
 )
 from rlforge_cli.stats.trend import Trend, block_means, curve_trend, mann_kendall
 
@@ -76,4 +77,5 @@ __all__ = [
     "variance_parts",
     "welch_contrast",
     "wilson",
+    "with_known_noise",
 ]

@@ -40,7 +40,7 @@ def decide(
 
     Args:
         interval: of B - A at confidence 1 - alpha, raw: the grader error is applied here.
-        equivalence_interval: the same at 1 - 2 alpha.
+        equivalence_interval: at 1 - 2 alpha, wide enough for few items (``Contrast.equivalence_interval``).
         p: adjusted for the number of runs compared. Both ``p`` and the interval must clear, so either one vetoes.
     """
     same = equivalent(equivalence_interval, margin=margin, grader_error=grader_error)

@@ -83,14 +83,18 @@ class PairedTable(msgspec.Struct, frozen=True):
         return (self.only_a + self.only_b) / self.n
 
     def interval(self, alpha: float) -> Interval:
+        """Newcombe's; where no item differs, and it would have hardly a width, the exact bound either way."""
+        if not self.only_a and not self.only_b:
+            room = exact_interval(0, self.n, alpha)[1]
+            return -room, room
         return newcombe(both=self.both, only_a=self.only_a, only_b=self.only_b, neither=self.neither, alpha=alpha)
 
     def equivalence_interval(self, alpha: float) -> Interval:
         """Newcombe's, widened to what the exact bound of either side's exclusive wins allows.
 
-        Where hardly an item differs phi is near 1 and Newcombe's has hardly a width: ten equal answers of which five
-        are right would show that nothing differs, and of true differences as large as the margin (4 points, all one
-        way, 150 items) 15 % would pass. With the exact bound at most 6 % do, from 10 to 500 items (a test).
+        Where hardly an item differs phi is near 1 and Newcombe's is too narrow: of true differences as large as the
+        margin (4 points, all one way, 150 items) 15 % would pass. With the exact bound at most 6 % do, from 10 to 500
+        items (a test).
         """
         low, high = self.interval(2 * alpha)
         most_a, most_b = (exact_interval(wins, self.n, 2 * alpha)[1] for wins in (self.only_a, self.only_b))

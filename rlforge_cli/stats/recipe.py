@@ -120,6 +120,22 @@ def known_noise_contrast(a: ArrayLike, b: ArrayLike, *, noise: SeedNoise) -> TCo
     ``a`` and ``b`` are [seeds >= 1, items >= 2]; the item part keeps its residual, which one seed cannot separate.
     """
     first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    item = variance_parts(first, second).item
-    variance = noise.sd**2 * (1 / len(first) + 1 / len(second)) + item
-    return TContrast(delta=float(second.mean() - first.mean()), se=math.sqrt(variance), df=noise.df)
+    return with_known_noise(
+        float(second.mean() - first.mean()), variance_parts(first, second).item, n=first.shape[1],
+        seeds=(len(first), len(second)), noise=noise,
+    )  # fmt: skip
+
+
+def with_known_noise(
+    delta: float, item: float, *, n: int, seeds: tuple[int, int], noise: SeedNoise
+) -> TContrast:  # fmt: skip
+    """The same from a difference and its variance ``item`` over ``n`` items.
+
+    As many degrees of freedom as the seed noise has, but no more than Satterthwaite's: few items do not say well how
+    much they vary. From a thousand on t is z.
+    """
+    seed = noise.sd**2 * (1 / seeds[0] + 1 / seeds[1])
+    variance = seed + item
+    spread = seed**2 / noise.df + item**2 / (n - 1)
+    df = variance**2 / spread if spread else math.inf
+    return TContrast(delta=delta, se=math.sqrt(variance), df=min(noise.df, df) if df < 1000 else noise.df)
