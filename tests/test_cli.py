@@ -214,7 +214,7 @@ def test_the_life_of_a_run_by_commands():
     assert Path("runs/run-01/final").is_dir()
     assert not Path("runs/run-01/checkpoints").exists()
     Path("runs/link").symlink_to(Path("runs/run-01").resolve())
-    assert rlforge("rm", "runs/link", "--yes").returncode == 0
+    assert json.loads(rlforge("rm", "runs/link", "--yes", "--json").stdout)["bytes"] == 0
     assert not Path("runs/link").is_symlink()
     assert Path("runs/run-01/final").is_dir()
     removed = json.loads(rlforge("rm", "run-01", "--yes", "--json").stdout)

@@ -27,7 +27,11 @@ def rm(
     if found.is_locked():
         raise UserError(f"{found.id} is being written by pid {found.info().get('pid')}; stop it first")
     target = found.checkpoints if checkpoints else found.path
-    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) if target.exists() else 0
+    size = (
+        sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+        if target.exists() and not target.is_symlink()
+        else 0
+    )
     try:
         agreed = yes or typer.confirm(f"remove {target} ({size / 2**20:.1f} MiB)?", err=True)
     except typer.Abort:
