@@ -138,10 +138,8 @@ def test_a_chat_template_that_refuses(template, system, message):
         encoder.encode(Problem("p", "1+2=?", "3"))
 
 
-@pytest.mark.parametrize("name", ["mps", "xpu", "meta", "vulkan"])
+@pytest.mark.parametrize("name", ["meta", "vulkan", *([] if torch.backends.mps.is_available() else ["mps"])])
 def test_a_device_that_is_not_there(name):
-    if name == "mps" and torch.backends.mps.is_available():
-        pytest.skip("it is there")
     with pytest.raises(UserError, match=f"model.device = '{name}': no such device here; use --set device=cpu"):
         resolve_device(name)
 
