@@ -50,7 +50,7 @@ def without_peft_notes() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module="peft")
         warnings.filterwarnings("ignore", message=".*gradient_checkpointing", category=FutureWarning)
-        warnings.filterwarnings("ignore", message="Found missing adapter keys")  # load_adapter refuses them
+        warnings.filterwarnings("ignore", message="Found missing adapter keys")  # whole_adapter refuses them
         yield
 
 
@@ -63,7 +63,7 @@ def with_adapter(model: Any, config: ModelConfig, saved: Path | None, *, seed: i
     if saved is not None:
         with readable(f"{saved}: the adapter cannot be loaded"):
             adapted = PeftModel.from_pretrained(model, saved, is_trainable=True)
-            load_adapter(adapted, saved)
+            whole_adapter(adapted, saved)
         return in_order(adapted)
     tied = {"lm_head", "embed_tokens"} & set(config.lora_targets)
     if tied and getattr(model.config, "tie_word_embeddings", False):
@@ -95,18 +95,25 @@ def in_order(model: Any) -> Any:
 
 
 def load_adapter(model: Any, folder: Path) -> None:
-    """Give a model's adapter the weights in ``folder``.
+    """Give a model's adapter the weights in ``folder``; raises what :func:`whole_adapter` does."""
+    from peft import set_peft_model_state_dict
+
+    set_peft_model_state_dict(model, whole_adapter(model, folder))
+
+
+def whole_adapter(model: Any, folder: Path) -> dict[str, torch.Tensor]:
+    """The weights in ``folder``, which are all that the model's adapter has.
 
     Raises:
         UserError: some are missing there (peft would leave the model's as they are), or not finite.
     """
-    from peft import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+    from peft import get_peft_model_state_dict, load_peft_weights
 
-    saved = load_peft_weights(str(folder), device="cpu")
+    saved: dict[str, torch.Tensor] = load_peft_weights(str(folder), device="cpu")
     if missing := sorted(get_peft_model_state_dict(model).keys() - saved.keys()):
         raise UserError(f"{folder}: the adapter's weight {missing[0]} is not in its file: copy the whole folder again")
-    set_peft_model_state_dict(model, saved)
-    require_finite(model, str(folder))
+    require_finite(saved.items(), str(folder))
+    return saved
 
 
 def linear_names(model: nn.Module) -> list[str]:

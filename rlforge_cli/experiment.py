@@ -121,14 +121,15 @@ class Experiment:
             (self.validation, "eval.max_tokens" if config.eval.max_tokens else "rollout.max_tokens", most),
         ):
             over = over_positions(self.encoder, problems, most=tokens, model=self.policy.causal)
-            if over is not None and config.rollout.engine == "vllm":
+            if over is None:
+                continue
+            if config.rollout.engine == "vllm":
                 raise UserError(
                     f"{key} = {over}: lower it, or rollout.max_prompt_tokens, which leaves longer prompts out"
                 )
-            if over is not None:
-                if self.ranks.first:
-                    note(f"note: {key} = {over}: it has learned none beyond them")
-                return
+            if self.ranks.first:
+                note(f"note: {key} = {over}: it has learned none beyond them")
+            return
 
     @property
     def validation(self) -> Sequence[Problem]:

@@ -98,9 +98,11 @@ class PromptEncoder:
 def over_positions(encoder: PromptEncoder, problems: Sequence[Problem], *, most: int, model: Any) -> str | None:
     """What to say where ``most`` new tokens after the longest prompt are more than ``model`` has positions for."""
     positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None:
+        return None
     encoder.encode_all(problems)
     longest = max((len(encoder.encode(problem)) for problem in problems), default=0)
-    if positions is None or longest + most <= positions:
+    if longest + most <= positions:
         return None
     return f"{most} and a prompt of {longest} tokens are over the {positions} positions of the model"
 

@@ -50,7 +50,7 @@ class Measured(msgspec.Struct, frozen=True):
     contrast: Contrast
     table: PairedTable | None
     p_of: Callable[[int, int], float] | None
-    """p-value for other counts of exclusive wins, for the tipping point."""
+    """p-value for any counts of exclusive wins: what two checkpoints do not show, two recipes cannot either."""
     item_se: float
     """Item part of the standard error (proportion), as far as it can be separated."""
     seed_source: str | None
@@ -60,8 +60,9 @@ class Measured(msgspec.Struct, frozen=True):
 
     @property
     def p(self) -> float:
-        """What two checkpoints do not show, two recipes cannot either: the larger p of both where there is one each."""
-        return max(self.contrast.p, self.table.p) if self.table is not None else self.contrast.p
+        if self.table is None or self.p_of is None:
+            return self.contrast.p
+        return self.p_of(self.table.only_a, self.table.only_b)
 
 
 def pooled_noise(groups: Sequence[Sequence[float]], options: Options) -> PooledNoise:

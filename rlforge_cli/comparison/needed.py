@@ -72,7 +72,7 @@ def _items_for_share(measured: Measured, goal: float, n_items: int) -> int | Non
         return None
     if measured.table is not None:
         return exact_items_needed(goal, measured.table.discordance, power=POWER)
-    return items_needed(goal, _spread(measured, n_items), power=POWER)
+    return items_needed(goal, measured.item_se**2 * n_items + measured.contrast.delta**2, power=POWER)
 
 
 def detectable(control: Arm, measured: Measured, options: Options) -> float | None:
@@ -86,20 +86,13 @@ def detectable(control: Arm, measured: Measured, options: Options) -> float | No
     return 100 * detectable_effect(len(scores.ids), min(1.0, measured.spread), power=POWER, alpha=options.alpha)
 
 
-def _spread(measured: Measured, n_items: int) -> float:
-    """Mean square difference of an item: for single answers, the discordant share."""
-    if measured.table is not None:
-        return measured.table.discordance
-    return measured.item_se**2 * n_items + measured.contrast.delta**2
-
-
 def _seeds_command(control: Arm, arm: Arm, seeds: int, options: Options) -> str | None:
     heads = (control.named.head, arm.named.head)
     if any(head.run is None for head in heads):
         return None
     # a fresh seed confirms the run that it is a seed of, and counts for it
-    source = str(heads[1].info.get("seed_of"))
-    chosen = source if (options.runs_dir / source / "run.json").is_file() else heads[1].name
+    source = heads[1].info.get("seed_of")
+    chosen = source if source and (options.runs_dir / source / "run.json").is_file() else heads[1].name
     command = ["rlforge", "seeds", chosen, "--n", str(seeds), "--control", heads[0].name]
     if str(options.runs_dir) != "runs":
         command += ["--runs-dir", str(options.runs_dir)]

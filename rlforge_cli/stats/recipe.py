@@ -126,9 +126,7 @@ def known_noise_contrast(a: ArrayLike, b: ArrayLike, *, noise: SeedNoise) -> TCo
     )  # fmt: skip
 
 
-def with_known_noise(
-    delta: float, item: float, *, n: int, seeds: tuple[int, int], noise: SeedNoise
-) -> TContrast:  # fmt: skip
+def with_known_noise(delta: float, item: float, *, n: int, seeds: tuple[int, int], noise: SeedNoise) -> TContrast:
     """The same from a difference and its variance ``item`` over ``n`` items.
 
     As many degrees of freedom as the seed noise has, but no more than Satterthwaite's: few items do not say well how
